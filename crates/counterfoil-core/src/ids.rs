@@ -1,0 +1,324 @@
+//! Identities. Every id that crosses the border is checked here once and is a type inside.
+//!
+//! Names (tenant, caller, run, step, tool, worker) are short printable strings; keys and streams are
+//! 32 bytes. No clock and no attempt number ever enters a key.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// Longest name, in bytes. The same as the longest `Idempotency-Key`, so that a key fits wherever a name does.
+pub const NAME_BYTES_MAX: usize = 255;
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NameError {
+    #[error("{what} is empty")]
+    Empty { what: &'static str },
+    #[error("{what} is {len} bytes long; at most {NAME_BYTES_MAX} are allowed")]
+    TooLong { what: &'static str, len: usize },
+    #[error("{what} {shown:?} contains {found:?} at byte {at}; {allowed}")]
+    BadCharacter { what: &'static str, shown: String, found: char, at: usize, allowed: &'static str },
+}
+
+/// What a [`Name`] names, and which characters it may hold.
+pub trait Kind {
+    const WHAT: &'static str;
+    const ALLOWED: &'static str = "printable ASCII only";
+    fn allows(c: char) -> bool {
+        matches!(c, ' '..='~')
+    }
+}
+
+/// A short, checked, cheaply cloned string of one kind.
+pub struct Name<K> {
+    text: Arc<str>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Name<K> {
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        if text.is_empty() {
+            return Err(NameError::Empty { what: K::WHAT });
+        }
+        if text.len() > NAME_BYTES_MAX {
+            return Err(NameError::TooLong { what: K::WHAT, len: text.len() });
+        }
+        if let Some((at, found)) = text.char_indices().find(|&(_, c)| !K::allows(c)) {
+            let shown = text.chars().take(40).collect();
+            return Err(NameError::BadCharacter { what: K::WHAT, shown, found, at, allowed: K::ALLOWED });
+        }
+        Ok(Self { text: text.into(), kind: PhantomData })
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<K> Clone for Name<K> {
+    fn clone(&self) -> Self {
+        Self { text: self.text.clone(), kind: PhantomData }
+    }
+}
+impl<K> PartialEq for Name<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+impl<K> Eq for Name<K> {}
+impl<K> PartialOrd for Name<K> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<K> Ord for Name<K> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+impl<K> std::hash::Hash for Name<K> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+impl<K> fmt::Debug for Name<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.text)
+    }
+}
+impl<K> fmt::Display for Name<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+impl<K: Kind> FromStr for Name<K> {
+    type Err = NameError;
+    fn from_str(s: &str) -> Result<Self, NameError> {
+        Self::new(s)
+    }
+}
+impl<K> Serialize for Name<K> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.text)
+    }
+}
+impl<'de, K: Kind> Deserialize<'de> for Name<K> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        Self::new(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+#[derive(Debug)]
+pub enum TenantKind {}
+impl Kind for TenantKind {
+    const WHAT: &'static str = "tenant";
+}
+#[derive(Debug)]
+pub enum CallerKind {}
+impl Kind for CallerKind {
+    const WHAT: &'static str = "caller";
+}
+#[derive(Debug)]
+pub enum RunKind {}
+impl Kind for RunKind {
+    const WHAT: &'static str = "run id";
+}
+#[derive(Debug)]
+pub enum StepKind {}
+impl Kind for StepKind {
+    const WHAT: &'static str = "step";
+}
+#[derive(Debug)]
+pub enum KeyKind {}
+impl Kind for KeyKind {
+    const WHAT: &'static str = "key";
+}
+#[derive(Debug)]
+pub enum WorkerKind {}
+impl Kind for WorkerKind {
+    const WHAT: &'static str = "worker id";
+}
+#[derive(Debug)]
+pub enum ToolKind {}
+impl Kind for ToolKind {
+    const WHAT: &'static str = "tool name";
+    const ALLOWED: &'static str = "letters, digits, '_', '-', '.' and '/' only";
+    fn allows(c: char) -> bool {
+        c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/')
+    }
+}
+
+/// Whose ledger it is. Part of every key: tenants never see each other's effects.
+pub type Tenant = Name<TenantKind>;
+/// Who asked.
+pub type Caller = Name<CallerKind>;
+/// One execution of a workflow, an agent's turn, or a client-driven session.
+pub type RunId = Name<RunKind>;
+/// Where in the run the call stands.
+pub type StepPath = Name<StepKind>;
+/// A key the caller chose. Scoped to (tenant, tool).
+pub type CallKey = Name<KeyKind>;
+/// One process that may hold permits.
+pub type WorkerId = Name<WorkerKind>;
+pub type ToolName = Name<ToolKind>;
+
+/// 32 bytes shown as 64 hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest32(pub [u8; 32]);
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{shown:?} is not 64 hexadecimal digits")]
+pub struct NotHex {
+    shown: String,
+}
+
+impl Digest32 {
+    /// SHA-256 of plain bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// SHA-256 of a version tag and length-prefixed fields, so that no two field lists collide.
+    pub fn of_fields(tag: &str, fields: &[&[u8]]) -> Self {
+        let mut h = Sha256::new();
+        for field in std::iter::once(&tag.as_bytes()).chain(fields) {
+            h.update((field.len() as u64).to_be_bytes());
+            h.update(field);
+        }
+        Self(h.finalize().into())
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+impl fmt::Display for Digest32 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = [0u8; 64];
+        f.pad(hex(&self.0, &mut out))
+    }
+}
+impl fmt::Debug for Digest32 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+impl FromStr for Digest32 {
+    type Err = NotHex;
+    fn from_str(s: &str) -> Result<Self, NotHex> {
+        let not_hex = || NotHex { shown: s.chars().take(80).collect() };
+        let text = s.as_bytes();
+        if text.len() != 64 {
+            return Err(not_hex());
+        }
+        let mut out = [0u8; 32];
+        for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
+            let digit = |c: u8| (c as char).to_digit(16);
+            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return Err(not_hex()) };
+            *byte = (high * 16 + low) as u8;
+        }
+        Ok(Self(out))
+    }
+}
+impl Serialize for Digest32 {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(hex(&self.0, &mut [0u8; 64]))
+    }
+}
+impl<'de> Deserialize<'de> for Digest32 {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+fn hex<'a>(bytes: &[u8; 32], out: &'a mut [u8; 64]) -> &'a str {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in out.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    std::str::from_utf8(out).expect("hex digits are ASCII")
+}
+
+/// Identity of a call.
+pub type EffectKey = Digest32;
+/// Digest of a call's canonical arguments: tells key reuse with other arguments from a repeat.
+pub type Fingerprint = Digest32;
+
+/// One sequence of records in a store. Effects use their key; everything else a digest with its own tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub [u8; 32]);
+
+impl StreamId {
+    pub fn effect(key: &EffectKey) -> Self {
+        Self(key.0)
+    }
+    /// Receipts of one run, or of a tenant's calls outside runs.
+    pub fn chain(tenant: &Tenant, run: Option<&RunId>) -> Self {
+        match run {
+            Some(run) => Self::tagged("counterfoil/chain/run/1", &[tenant.as_str(), run.as_str()]),
+            None => Self::tagged("counterfoil/chain/tenant/1", &[tenant.as_str()]),
+        }
+    }
+    pub fn breaker(tenant: &Tenant, tool: &ToolName) -> Self {
+        Self::tagged("counterfoil/breaker/1", &[tenant.as_str(), tool.as_str()])
+    }
+    /// What one run has spent on one tool.
+    pub fn budget(tenant: &Tenant, run: &RunId, tool: &ToolName) -> Self {
+        Self::tagged("counterfoil/budget/1", &[tenant.as_str(), run.as_str(), tool.as_str()])
+    }
+    fn tagged(tag: &str, fields: &[&str]) -> Self {
+        let fields: Vec<&[u8]> = fields.iter().map(|f| f.as_bytes()).collect();
+        Self(Digest32::of_fields(tag, &fields).0)
+    }
+}
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Digest32(self.0), f)
+    }
+}
+
+/// Grows with every claim of one effect; a report that carries an older one is late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fence(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_is_wrong() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(CallKey::new(text).unwrap_err().to_string(), expected);
+        };
+        check("", "key is empty");
+        check(&"k".repeat(300), "key is 300 bytes long; at most 255 are allowed");
+        check("a\nb", r#"key "a\nb" contains '\n' at byte 1; printable ASCII only"#);
+        check("naïve", r#"key "naïve" contains 'ï' at byte 2; printable ASCII only"#);
+        assert!(ToolName::new("bank.charge-card_2").is_ok());
+        assert!(ToolName::new("charge card").is_err());
+    }
+
+    #[test]
+    fn digests_round_trip_through_hex() {
+        let d = Digest32::of(b"x");
+        assert_eq!(d.to_string().parse::<Digest32>().unwrap(), d);
+        assert_eq!(d.to_string().len(), 64);
+        assert!("abc".parse::<Digest32>().is_err());
+        assert!("g".repeat(64).parse::<Digest32>().is_err());
+    }
+
+    #[test]
+    fn fields_do_not_run_into_each_other() {
+        assert_ne!(Digest32::of_fields("t", &[b"ab", b"c"]), Digest32::of_fields("t", &[b"a", b"bc"]));
+        assert_ne!(Digest32::of_fields("t", &[b""]), Digest32::of_fields("t", &[]));
+    }
+}

@@ -1,0 +1,65 @@
+//! What a store may know of a stream, so that people can list and the runtime can be reminded.
+//!
+//! The core computes it with each write; adapters keep the fields and filter by them, and understand none of them.
+//! `decide` never looks at a summary.
+
+use crate::ids::{RunId, Tenant, ToolName};
+use crate::time::Timestamp;
+
+/// What kind of thing a stream tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum StreamKind {
+    Effect = 1,
+    Chain = 2,
+    Breaker = 3,
+    Budget = 4,
+    Window = 5,
+}
+
+impl StreamKind {
+    pub const ALL: [Self; 5] = [Self::Effect, Self::Chain, Self::Breaker, Self::Budget, Self::Window];
+
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == code)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    pub kind: StreamKind,
+    pub tenant: Tenant,
+    /// A word of the glossary: `running`, `in_doubt`, `done`, … Empty for streams without states.
+    pub state: &'static str,
+    pub tool: Option<ToolName>,
+    pub run: Option<RunId>,
+    /// Not at rest: something or someone still has to act. Open streams are few and are listed at once.
+    pub open: bool,
+    /// When to look at the stream again.
+    pub due: Option<Timestamp>,
+    /// From when on it may be pruned, leaving a tombstone. `None`: kept.
+    pub expires: Option<Timestamp>,
+}
+
+/// Every word that `Summary::state` may hold.
+pub const STATES: [&str; 14] = [
+    "",
+    "waiting_approval",
+    "ready",
+    "running",
+    "done",
+    "retrying",
+    "failed",
+    "in_doubt",
+    "cancelled",
+    "undoing",
+    "undone",
+    "undo_failed",
+    "open",
+    "closed",
+];
+
+/// The one word of [`STATES`] that equals `text`.
+pub fn state_word(text: &str) -> Option<&'static str> {
+    STATES.into_iter().find(|word| *word == text)
+}

@@ -1,0 +1,3 @@
+pub mod spec;
+pub mod template;
+pub mod tool;

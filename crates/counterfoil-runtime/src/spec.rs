@@ -1,0 +1,162 @@
+//! What a configured tool is, as values: the config reader makes these, the tools run from them.
+//!
+//! Every expression in here was parsed at load time; a typo is an error at start and not at 3 a.m.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use counterfoil_core::{Policy, ToolName};
+
+use crate::template::{Expr, TextTemplate, ValueTemplate};
+
+/// One tool of `counterfoil.yaml`.
+#[derive(Debug, Clone)]
+pub struct ToolSpec {
+    pub name: ToolName,
+    pub description: Option<String>,
+    pub policy: Policy,
+    /// JSON Schema of the arguments and of the result.
+    pub input: Option<serde_json::Value>,
+    pub output: Option<serde_json::Value>,
+    /// True: a person must approve first. Sees `args`.
+    pub approval: Option<Expr>,
+    /// What one effect costs, for `limits.cost_per_run`. Sees `args`.
+    pub cost: Option<Expr>,
+    pub action: Action,
+    pub probe: Option<ProbeSpec>,
+    pub verify: Option<VerifySpec>,
+    pub undo: Option<UndoSpec>,
+}
+
+#[derive(Debug, Clone)]
+pub enum Action {
+    Http(HttpSpec),
+    Command(CommandSpec),
+    File(FileSpec),
+}
+
+/// One HTTP request. Templates see `args`, `key`, `tool`, `tenant`, `run`, `attempt`, `env` (named variables only);
+/// in `probe` likewise; in `verify` and `undo` also `result`.
+#[derive(Debug, Clone)]
+pub struct HttpSpec {
+    pub method: String,
+    pub url: TextTemplate,
+    pub headers: Vec<(String, TextTemplate)>,
+    pub body: HttpBody,
+    pub classes: StatusClasses,
+    /// What the response becomes as the tool's result. `None`: the JSON body, or the text as a string, or null when empty.
+    pub result: Option<Expr>,
+    /// Name of the header that carries our key downstream; `None` sends none. Default `Idempotency-Key`.
+    pub key_header: Option<String>,
+    /// Redirects followed: for GET and HEAD only. A write is never sent again by a redirect.
+    pub redirects_max: u32,
+    pub egress: Arc<Egress>,
+}
+
+#[derive(Debug, Clone)]
+pub enum HttpBody {
+    None,
+    Json(ValueTemplate),
+    Text(TextTemplate),
+}
+
+/// What a status means. A status is looked for in `success`, `retriable`, `rejection`, `unknown`, in that order of the
+/// explicit lists; then the defaults apply: 2xx success; 408, 425, 429, 502, 503, 504 retriable; other 4xx and 3xx rejection;
+/// other 5xx unknown (not done and retriable when `server_error` says so or the tool may be repeated).
+#[derive(Debug, Clone, Default)]
+pub struct StatusClasses {
+    pub success: Vec<StatusRange>,
+    pub retriable: Vec<StatusRange>,
+    pub rejection: Vec<StatusRange>,
+    pub unknown: Vec<StatusRange>,
+    pub server_error: ServerError,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusRange {
+    pub from: u16,
+    pub to: u16,
+}
+
+/// What a plain 500 says about the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ServerError {
+    /// It may have happened before the server failed.
+    #[default]
+    Unknown,
+    /// The provider promises that 5xx means "not done".
+    NotDone,
+}
+
+/// Where HTTP tools may connect. A host written literally in the config is allowed; one that comes from an expression must be
+/// on the list, and then private, loopback and link-local addresses are refused on the address actually connected to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Egress {
+    /// `api.example.com`, or `*.example.com` for any host below it.
+    pub allow: Vec<String>,
+    /// Lets allow-listed hosts be private addresses (for tests and private networks).
+    pub allow_private: bool,
+}
+
+/// One process: an argv list, never a shell string. The arguments go in as JSON on stdin; stdout is the result as JSON.
+#[derive(Debug, Clone)]
+pub struct CommandSpec {
+    pub argv: Vec<TextTemplate>,
+    /// What goes to stdin. `None`: the arguments as JSON.
+    pub stdin: Option<ValueTemplate>,
+    pub cwd: Option<PathBuf>,
+    /// Variables set literally; the environment is otherwise empty but for `pass_env`, PATH included.
+    pub env: BTreeMap<String, TextTemplate>,
+    pub pass_env: Vec<String>,
+    /// Exit codes that promise "nothing was done": the failure is final, or retriable.
+    pub rejected_exit: Vec<i32>,
+    pub retriable_exit: Vec<i32>,
+}
+
+/// One change to one file inside `root`.
+#[derive(Debug, Clone)]
+pub struct FileSpec {
+    pub root: PathBuf,
+    pub change: FileChange,
+}
+
+#[derive(Debug, Clone)]
+pub enum FileChange {
+    Write { path: TextTemplate, content: ValueTemplate },
+    Delete { path: TextTemplate },
+    Move { from: TextTemplate, to: TextTemplate },
+}
+
+/// How to ask the world whether an effect happened.
+#[derive(Debug, Clone)]
+pub struct ProbeSpec {
+    pub ask: Ask,
+    /// Sees `response` (http: status, headers, json, text; command: exit, json, text) beside what the action sees.
+    pub happened: Expr,
+    /// True: it certainly did not happen. `None`: whatever was answered with a success class and is not `happened`, and 404.
+    pub did_not_happen: Option<Expr>,
+    /// The effect's result when it happened. `None`: `response.json`.
+    pub result: Option<Expr>,
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub enum Ask {
+    Http(HttpSpec),
+    Command(CommandSpec),
+}
+
+/// Kept for confirmation replay.
+#[derive(Debug, Clone)]
+pub struct VerifySpec {
+    pub ask: Ask,
+    pub holds: Expr,
+}
+
+#[derive(Debug, Clone)]
+pub struct UndoSpec {
+    pub tool: ToolName,
+    pub args: ValueTemplate,
+}

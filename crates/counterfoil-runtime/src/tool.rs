@@ -1,0 +1,111 @@
+//! How to do one thing to the world, to ask whether it happened, and to undo it.
+//!
+//! A tool never retries, never decides and never writes to the ledger: it makes one attempt and says honestly what it
+//! knows. Whatever it cannot be sure of is `Outcome::Unknown`; the runtime adds the timeout and catches panics.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, RunId, Success, Tenant, ToolName};
+
+pub type ToolFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What a tool is given for one attempt.
+#[derive(Debug, Clone)]
+pub struct Invocation {
+    pub tool: ToolName,
+    pub tenant: Tenant,
+    /// Goes downstream as `Idempotency-Key`, the same on every attempt.
+    pub key: EffectKey,
+    pub attempt: u32,
+    pub run: Option<RunId>,
+    pub args: CanonicalJson,
+    /// The runtime gives up after this long; a tool that can stop the other side (kill a process) does it then.
+    pub timeout: Duration,
+    /// Largest result kept in full.
+    pub result_bytes_max: usize,
+}
+
+/// What a probe learned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeAnswer {
+    Happened(Success),
+    DidNotHappen,
+    /// Could not be asked, or the answer means nothing. Never folded into "did not happen".
+    CannotTell(String),
+}
+
+/// What would undo a committed effect: another call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndoPlan {
+    pub tool: ToolName,
+    pub args: CanonicalJson,
+}
+
+pub trait Tool: Send + Sync + 'static {
+    /// Makes one attempt.
+    fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome>;
+
+    /// Whether `probe` can say anything.
+    fn can_probe(&self) -> bool {
+        false
+    }
+
+    /// Asks the world whether the invocation's effect happened. Changes nothing.
+    fn probe(&self, _invocation: Invocation) -> ToolFuture<'_, ProbeAnswer> {
+        Box::pin(async { ProbeAnswer::CannotTell("this tool has no probe".into()) })
+    }
+
+    /// The call that undoes a committed effect, resolved from its arguments and result when it commits.
+    fn undo_plan(&self, _invocation: &Invocation, _result: &Json) -> Result<Option<UndoPlan>, String> {
+        Ok(None)
+    }
+}
+
+/// A Rust async fn as a tool.
+///
+/// `Ok` is done. An error says itself whether the world may have changed: see [`ToolError`].
+pub struct FnTool<F> {
+    function: F,
+}
+
+/// What a Rust handler may answer instead of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolError {
+    /// It certainly did not happen, and trying again will not help.
+    Rejected(Failure),
+    /// It certainly did not happen; trying again may help.
+    Retry(Failure),
+    /// It may have happened.
+    Unknown(Failure),
+}
+
+impl<F, Fut> FnTool<F>
+where
+    F: Fn(Invocation) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<serde_json::Value, ToolError>> + Send + 'static,
+{
+    pub fn new(function: F) -> Arc<Self> {
+        Arc::new(Self { function })
+    }
+}
+
+impl<F, Fut> Tool for FnTool<F>
+where
+    F: Fn(Invocation) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<serde_json::Value, ToolError>> + Send + 'static,
+{
+    fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome> {
+        let future = (self.function)(invocation);
+        Box::pin(async move {
+            match future.await {
+                Ok(value) => Outcome::Done(Success::new(Json::from_value(&value))),
+                Err(ToolError::Rejected(failure)) => Outcome::NotDone(Failure { retriable: false, ..failure }),
+                Err(ToolError::Retry(failure)) => Outcome::NotDone(Failure { retriable: true, ..failure }),
+                Err(ToolError::Unknown(failure)) => Outcome::Unknown(failure),
+            }
+        })
+    }
+}
