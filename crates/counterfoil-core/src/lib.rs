@@ -4,17 +4,35 @@
 //! rule of the product can be tried in microseconds and the same code serves live calls, recovery
 //! and simulation.
 //!
+//! Reading order: [`ids`], [`time`], [`canonical`], [`call`], [`policy`], [`outcome`], [`entry`],
+//! [`effect`] (the fold), [`decide`] (what may happen next), then [`retry`], [`breaker`], [`limit`],
+//! [`receipt`], [`redact`].
 
+pub mod breaker;
+pub mod call;
 pub mod canonical;
+pub mod codec;
+pub mod decide;
+pub mod effect;
+pub mod entry;
 pub mod ids;
+pub mod limit;
 pub mod outcome;
 pub mod policy;
+pub mod receipt;
+pub mod redact;
+pub mod retry;
 pub mod summary;
 pub mod time;
 
+pub use call::{Call, Identity};
 pub use canonical::{CanonicalJson, Json};
+pub use decide::{Conditions, Decision, decide};
+pub use effect::{Effect, State};
+pub use entry::Entry;
 pub use ids::{Caller, EffectKey, Fence, Fingerprint, RunId, StepPath, StreamId, Tenant, ToolName, WorkerId};
 pub use outcome::{Failure, Outcome, Success};
 pub use policy::{EffectClass, OnInFlight, Policy, Repeat};
+pub use receipt::Receipt;
 pub use summary::Summary;
 pub use time::Timestamp;

@@ -1,0 +1,35 @@
+//! The stored form of a record: a version character, then JSON text.
+//!
+//! `1[{"opened":{…}},{"claimed":{…}}]` — readable with the database's own tools, and results and arguments inside keep their exact bytes.
+//! A reader refuses a version it does not know; golden files hold every form ever written.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+/// What is written today.
+pub const VERSION: char = '1';
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CodecError {
+    #[error("the record has version {found:?}; this program reads {VERSION:?}: use a newer counterfoil")]
+    Version { found: Option<char> },
+    #[error("the record cannot be read: {0}")]
+    Malformed(String),
+}
+
+pub fn encode<T: Serialize>(items: &[T]) -> String {
+    let mut out = Vec::with_capacity(512);
+    out.push(VERSION as u8);
+    serde_json::to_writer(&mut out, items).expect("entries hold nothing that JSON cannot");
+    String::from_utf8(out).expect("serde_json writes UTF-8")
+}
+
+pub fn decode<T: DeserializeOwned>(body: &str) -> Result<Vec<T>, CodecError> {
+    serde_json::from_str(json_of(body)?).map_err(|e| CodecError::Malformed(e.to_string()))
+}
+
+/// The JSON text behind the version character.
+pub fn json_of(body: &str) -> Result<&str, CodecError> {
+    body.strip_prefix(VERSION).ok_or_else(|| CodecError::Version { found: body.chars().next() })
+}

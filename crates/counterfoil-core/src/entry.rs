@@ -1,0 +1,214 @@
+//! Recorded facts: the only thing ever persisted as truth.
+//!
+//! An entry says what happened, never what should follow: that is `decide`'s. Entries are stored as JSON text behind a version
+//! character (see [`crate::codec`]); a change of a field's meaning is a new version, golden files hold the old ones.
+
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::{CanonicalJson, Json};
+use crate::ids::{Caller, EffectKey, Fence, Fingerprint, RunId, StepPath, Tenant, ToolName, WorkerId};
+use crate::outcome::{Failure, Outcome, Success};
+use crate::receipt::ReceiptId;
+use crate::time::Timestamp;
+
+/// One fact about one effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// The call was taken on. Always the first entry.
+    Opened(Opened),
+    /// A person must agree first.
+    ApprovalAsked {
+        at: Timestamp,
+        expires: Timestamp,
+    },
+    Approved {
+        at: Timestamp,
+        by: String,
+    },
+    /// A person said no, or nobody said yes in time.
+    Denied {
+        at: Timestamp,
+        by: String,
+        why: String,
+        receipt: ReceiptId,
+    },
+    /// One attempt has the permit.
+    Claimed(Claim),
+    /// The permit's holder is alive.
+    Extended {
+        fence: Fence,
+        lease_until: Timestamp,
+    },
+    /// The claim was given back: nothing was dispatched under it.
+    Released {
+        fence: Fence,
+        at: Timestamp,
+        why: String,
+    },
+    /// The attempt ended and said this.
+    Finished(Finished),
+    /// The permit's holder fell silent: what it did is unknown.
+    Lost {
+        fence: Fence,
+        at: Timestamp,
+        why: String,
+    },
+    /// A worker that had lost its permit reported after all. Evidence; it closes a doubt that is still open.
+    Late(Late),
+    /// The world was asked.
+    Probed {
+        at: Timestamp,
+        answer: Probed,
+    },
+    /// A person closed the doubt.
+    Resolved {
+        at: Timestamp,
+        by: String,
+        why: String,
+        verdict: Verdict,
+        receipt: ReceiptId,
+    },
+    Cancelled {
+        at: Timestamp,
+        by: String,
+        why: String,
+        receipt: ReceiptId,
+    },
+    /// A person lets a final failure be tried again.
+    Reopened {
+        at: Timestamp,
+        by: String,
+        why: String,
+    },
+    UndoStarted {
+        at: Timestamp,
+        by: String,
+        undo: EffectKey,
+    },
+    UndoFinished {
+        at: Timestamp,
+        undo: EffectKey,
+        failure: Option<Failure>,
+        receipt: ReceiptId,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    pub at: Timestamp,
+    pub tenant: Tenant,
+    pub caller: Caller,
+    pub tool: ToolName,
+    /// As far as they may be stored: redacted members are salted digests.
+    pub args: CanonicalJson,
+    pub fingerprint: Fingerprint,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepPath>,
+    /// The arguments here are not all that was given: only a caller who has them can run it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub redacted: bool,
+    /// How long the finished effect answers.
+    pub retain_ms: u64,
+}
+
+fn is_false(b: &bool) -> bool {
+    !b
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    pub at: Timestamp,
+    pub attempt: u32,
+    pub fence: Fence,
+    pub worker: WorkerId,
+    pub lease_until: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    pub fence: Fence,
+    pub attempt: u32,
+    pub started: Timestamp,
+    pub ended: Timestamp,
+    pub outcome: Ended,
+}
+
+/// An [`Outcome`] with what the ledger made of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    Done {
+        success: Success,
+        /// The call that would undo it, resolved now, while arguments and result are at hand.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        undo: Option<UndoCall>,
+        receipt: ReceiptId,
+    },
+    /// Certainly not done, and not to be tried again.
+    Failed { failure: Failure, receipt: ReceiptId },
+    /// Certainly not done; the same key may be claimed again from `not_before`. With a receipt when the series ended here.
+    Retry {
+        failure: Failure,
+        not_before: Timestamp,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        receipt: Option<ReceiptId>,
+    },
+    /// It may have happened. `not_before` is when a repeatable tool may be dispatched again.
+    Unknown { failure: Failure, not_before: Timestamp },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoCall {
+    pub tool: ToolName,
+    pub args: CanonicalJson,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Late {
+    pub fence: Fence,
+    pub at: Timestamp,
+    pub outcome: LateOutcome,
+    pub receipt: ReceiptId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LateOutcome {
+    Done { result: Json, undo: Option<UndoCall> },
+    NotDone(Failure),
+    Unknown(Failure),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Probed {
+    Happened { result: Json, undo: Option<UndoCall>, receipt: ReceiptId },
+    DidNotHappen,
+    CannotTell(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Happened {
+        result: Json,
+        undo: Option<UndoCall>,
+    },
+    /// It did not happen: the same key may run.
+    DidNotHappen,
+    /// It did not happen, and it shall not: the effect ends failed.
+    GaveUp,
+}
+
+impl From<Outcome> for LateOutcome {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done(success) => Self::Done { result: success.result, undo: None },
+            Outcome::NotDone(failure) => Self::NotDone(failure),
+            Outcome::Unknown(failure) => Self::Unknown(failure),
+        }
+    }
+}

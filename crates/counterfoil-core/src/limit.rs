@@ -1,0 +1,82 @@
+//! Bounds on how often and how much: a token bucket for rates, a running total for a run's budget.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::{Limits, Rate};
+use crate::time::Timestamp;
+
+/// `rate.count` tokens that grow back over `rate.per`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bucket {
+    tokens: f64,
+    at: Timestamp,
+}
+
+impl Bucket {
+    pub fn full(rate: Rate, now: Timestamp) -> Self {
+        Self { tokens: f64::from(rate.count), at: now }
+    }
+
+    /// Takes one token, or says how long until there is one.
+    pub fn take(&mut self, rate: Rate, now: Timestamp) -> Result<(), Duration> {
+        let per_second = f64::from(rate.count) / rate.per.as_secs_f64();
+        let grown = now.since(self.at).as_secs_f64() * per_second;
+        self.tokens = (self.tokens + grown).min(f64::from(rate.count));
+        self.at = self.at.max(now);
+        if self.tokens >= 1.0 {
+            self.tokens -= 1.0;
+            return Ok(());
+        }
+        Err(Duration::try_from_secs_f64((1.0 - self.tokens) / per_second).unwrap_or(rate.per))
+    }
+}
+
+/// What one run has spent on one tool. Each record holds the total, so only the newest is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spent {
+    pub count: u32,
+    pub cost: f64,
+}
+
+impl Spent {
+    /// The total with one more effect, or which limit it would break.
+    pub fn plus(self, cost: f64, limits: &Limits) -> Result<Self, String> {
+        let total = Self { count: self.count + 1, cost: self.cost + cost };
+        if let Some(max) = limits.per_run.filter(|max| total.count > *max) {
+            return Err(format!("limits.per_run is {max} and this run has used all of them"));
+        }
+        if let Some(max) = limits.cost_per_run.filter(|max| total.cost > *max) {
+            return Err(format!("limits.cost_per_run is {max}; spent so far {}, this call costs {cost}", self.cost));
+        }
+        Ok(total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_rate() {
+        let rate = Rate { count: 10, per: Duration::from_secs(1) };
+        let mut bucket = Bucket::full(rate, Timestamp::ZERO);
+        for _ in 0..10 {
+            assert_eq!(bucket.take(rate, Timestamp::ZERO), Ok(()));
+        }
+        let wait = bucket.take(rate, Timestamp::ZERO).unwrap_err();
+        assert_eq!(wait.as_millis(), 100);
+        assert_eq!(bucket.take(rate, Timestamp::ZERO + Duration::from_millis(101)), Ok(()));
+        assert!(bucket.take(rate, Timestamp::ZERO).is_err(), "a clock that runs backwards gives nothing away");
+    }
+
+    #[test]
+    fn budgets_stop_at_the_limit() {
+        let limits = Limits { per_run: Some(2), cost_per_run: Some(10.0), ..Limits::default() };
+        let one = Spent::default().plus(6.0, &limits).unwrap();
+        assert!(one.plus(6.0, &limits).unwrap_err().contains("cost_per_run"));
+        let two = one.plus(1.0, &limits).unwrap();
+        assert!(two.plus(0.0, &limits).unwrap_err().contains("per_run is 2"));
+    }
+}

@@ -1,0 +1,241 @@
+//! Proof of a terminal outcome, chained to the one before.
+//!
+//! A receipt's hash is SHA-256 over its stored bytes, which hold the hash of its predecessor. One chain per run, one per tenant for calls
+//! outside runs. The id is known before the place in the chain is: it is derived from the effect and the entry that ended it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use crate::canonical::CanonicalJson;
+use crate::codec::{self, CodecError};
+use crate::ids::{Digest32, EffectKey, Fence, RunId, Tenant, ToolName};
+use crate::time::Timestamp;
+
+/// Names one receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ReceiptId(pub Digest32);
+
+impl ReceiptId {
+    /// `ending` counts the records of the effect: no two ends of one effect share an id.
+    pub fn new(effect: &EffectKey, ending: u64) -> Self {
+        Self(Digest32::of_fields("counterfoil/receipt-id/1", &[&effect.0, &ending.to_be_bytes()]))
+    }
+}
+impl fmt::Display for ReceiptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A receipt before its place in the chain is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    pub id: ReceiptId,
+    pub tenant: Tenant,
+    pub run: Option<RunId>,
+    pub effect: EffectKey,
+    pub attempt: u32,
+    pub fence: Fence,
+    pub tool: ToolName,
+    pub spec: Digest32,
+    pub outcome: &'static str,
+    /// Digest of the result, or of the failure.
+    pub result: Digest32,
+    pub by: Option<String>,
+    pub started: Timestamp,
+    pub ended: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    pub id: ReceiptId,
+    /// Place in the chain, from 1.
+    pub seq: u64,
+    pub tenant: Tenant,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    pub effect: EffectKey,
+    pub attempt: u32,
+    pub fence: Fence,
+    pub tool: ToolName,
+    /// Tool and arguments, no ids: true for the original and for every replay of it.
+    pub spec: Digest32,
+    /// A word of the glossary: done, failed, cancelled, late, resolved_happened, …
+    pub outcome: String,
+    pub result: Digest32,
+    /// Who, where a person ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    pub started: Timestamp,
+    pub ended: Timestamp,
+    pub duration_us: u64,
+    /// Hash of the receipt before this one; all zeros for the first.
+    pub prev: Digest32,
+}
+
+impl Receipt {
+    /// Whether this receipt speaks of that call.
+    pub fn covers(&self, tool: &ToolName, args: &CanonicalJson) -> bool {
+        self.spec == crate::call::spec_hash(tool, args)
+    }
+}
+
+/// Where a chain stands: the next receipt goes here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainHead {
+    pub seq: u64,
+    pub hash: Digest32,
+}
+
+impl Default for ChainHead {
+    fn default() -> Self {
+        Self { seq: 0, hash: Digest32([0; 32]) }
+    }
+}
+
+impl ChainHead {
+    /// Puts a draft at the end of the chain: its stored text, and where the chain then stands.
+    pub fn seal(self, draft: &Draft) -> (String, Self) {
+        let receipt = Receipt {
+            id: draft.id,
+            seq: self.seq + 1,
+            tenant: draft.tenant.clone(),
+            run: draft.run.clone(),
+            effect: draft.effect,
+            attempt: draft.attempt,
+            fence: draft.fence,
+            tool: draft.tool.clone(),
+            spec: draft.spec,
+            outcome: draft.outcome.to_owned(),
+            result: draft.result,
+            by: draft.by.clone(),
+            started: draft.started,
+            ended: draft.ended,
+            duration_us: draft.ended.since(draft.started).as_micros() as u64,
+            prev: self.hash,
+        };
+        let text = serde_json::to_string(&receipt).expect("a receipt is plain data");
+        let head = Self { seq: receipt.seq, hash: Digest32::of(text.as_bytes()) };
+        (text, head)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ChainError {
+    #[error("receipt {seq}: {source}")]
+    Unreadable { seq: u64, source: CodecError },
+    #[error("receipt {expected} is missing: found {found} in its place")]
+    Gap { expected: u64, found: u64 },
+    #[error("receipt {seq} does not follow the one before it: its `prev` is {found}, the hash of the one before is {expected}")]
+    Broken { seq: u64, expected: Digest32, found: Digest32 },
+}
+
+/// Follows a chain through the bodies of its records, oldest first.
+pub fn follow<'a>(head: ChainHead, bodies: impl Iterator<Item = &'a str>) -> Result<(ChainHead, Vec<Receipt>), ChainError> {
+    let mut head = head;
+    let mut receipts = Vec::new();
+    for body in bodies {
+        for text in texts(body).map_err(|source| ChainError::Unreadable { seq: head.seq + 1, source })? {
+            let unreadable =
+                |e: serde_json::Error| ChainError::Unreadable { seq: head.seq + 1, source: CodecError::Malformed(e.to_string()) };
+            let receipt: Receipt = serde_json::from_str(text).map_err(unreadable)?;
+            if receipt.seq != head.seq + 1 {
+                return Err(ChainError::Gap { expected: head.seq + 1, found: receipt.seq });
+            }
+            if receipt.prev != head.hash {
+                return Err(ChainError::Broken { seq: receipt.seq, expected: head.hash, found: receipt.prev });
+            }
+            head = ChainHead { seq: receipt.seq, hash: Digest32::of(text.as_bytes()) };
+            receipts.push(receipt);
+        }
+    }
+    Ok((head, receipts))
+}
+
+/// Where a chain stands, from its newest record alone.
+pub fn head_of(newest: &str) -> Result<ChainHead, CodecError> {
+    let texts = texts(newest)?;
+    let Some(last) = texts.last() else { return Err(CodecError::Malformed("a chain record without receipts".into())) };
+    let receipt: Receipt = serde_json::from_str(last).map_err(|e| CodecError::Malformed(e.to_string()))?;
+    Ok(ChainHead { seq: receipt.seq, hash: Digest32::of(last.as_bytes()) })
+}
+
+fn texts(body: &str) -> Result<Vec<&str>, CodecError> {
+    let raw: Vec<&RawValue> = serde_json::from_str(codec::json_of(body)?).map_err(|e| CodecError::Malformed(e.to_string()))?;
+    Ok(raw.into_iter().map(RawValue::get).collect())
+}
+
+/// The body of a chain record.
+pub fn body_of(texts: &[String]) -> String {
+    format!("{}[{}]", codec::VERSION, texts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(n: u64) -> Draft {
+        let effect = Digest32::of(&n.to_be_bytes());
+        Draft {
+            id: ReceiptId::new(&effect, 2),
+            tenant: Tenant::new("acme").unwrap(),
+            run: None,
+            effect,
+            attempt: 1,
+            fence: Fence(1),
+            tool: ToolName::new("charge").unwrap(),
+            spec: crate::call::spec_hash(&ToolName::new("charge").unwrap(), &CanonicalJson::parse(&format!("[{n}]")).unwrap()),
+            outcome: "done",
+            result: Digest32::of(b"null"),
+            by: None,
+            started: Timestamp(n as i64),
+            ended: Timestamp(n as i64 + 10),
+        }
+    }
+
+    fn chain(n: u64) -> Vec<String> {
+        let mut head = ChainHead::default();
+        (0..n)
+            .map(|i| {
+                let (text, next) = head.seal(&draft(i));
+                head = next;
+                text
+            })
+            .collect()
+    }
+
+    fn check(texts: &[String]) -> Result<ChainHead, ChainError> {
+        let bodies: Vec<String> = texts.chunks(2).map(body_of).collect();
+        follow(ChainHead::default(), bodies.iter().map(String::as_str)).map(|(head, _)| head)
+    }
+
+    #[test]
+    fn an_untouched_chain_verifies_and_its_newest_record_is_its_head() {
+        let texts = chain(5);
+        let head = check(&texts).unwrap();
+        assert_eq!(head.seq, 5);
+        assert_eq!(head_of(&body_of(&texts[4..])).unwrap(), head);
+        let receipt: Receipt = serde_json::from_str(&texts[3]).unwrap();
+        assert!(receipt.covers(&receipt.tool, &CanonicalJson::parse("[3]").unwrap()));
+        assert!(!receipt.covers(&receipt.tool, &CanonicalJson::parse("[4]").unwrap()));
+        assert!(!receipt.covers(&ToolName::new("refund").unwrap(), &CanonicalJson::parse("[3]").unwrap()));
+    }
+
+    #[test]
+    fn every_edit_is_named() {
+        let mut edited = chain(5);
+        edited[1] = edited[1].replace("\"attempt\":1", "\"attempt\":2");
+        assert!(matches!(check(&edited), Err(ChainError::Broken { seq: 3, .. })));
+        let mut removed = chain(5);
+        removed.remove(2);
+        assert_eq!(check(&removed), Err(ChainError::Gap { expected: 3, found: 4 }));
+        let mut swapped = chain(5);
+        swapped.swap(1, 2);
+        assert_eq!(check(&swapped), Err(ChainError::Gap { expected: 2, found: 3 }));
+        assert_ne!(check(&chain(5)[..4]).unwrap(), check(&chain(5)).unwrap(), "a cut tail is another head");
+    }
+}

@@ -1,0 +1,106 @@
+//! Secrets named by policy never reach an entry: a salted digest stands there instead.
+//!
+//! The digest keeps identity: equal secrets in one ledger give equal digests, so keys and fingerprints are computed from the redacted
+//! arguments and reuse with another secret is still noticed.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+use crate::canonical::{CanonicalJson, Json, canonicalize};
+use crate::ids::Digest32;
+use crate::policy::ArgPath;
+
+/// Random bytes of one ledger. Without it, short secrets could be guessed from their digests.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Salt(pub [u8; 32]);
+
+impl std::fmt::Debug for Salt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Salt(…)")
+    }
+}
+
+pub fn redact_args(args: &CanonicalJson, paths: &[ArgPath], salt: &Salt) -> CanonicalJson {
+    if paths.is_empty() {
+        return args.clone();
+    }
+    let text = redact_text(args.as_str(), paths, salt);
+    CanonicalJson::parse(&text).unwrap_or_else(|_| CanonicalJson::empty_object())
+}
+
+pub fn redact_json(json: &Json, paths: &[ArgPath], salt: &Salt) -> Json {
+    if paths.is_empty() {
+        return json.clone();
+    }
+    let text = redact_text(json.as_str(), paths, salt);
+    Json::parse(&text).unwrap_or_else(|_| Json::null())
+}
+
+fn redact_text(json: &str, paths: &[ArgPath], salt: &Salt) -> String {
+    let mut text = Cow::Borrowed(json);
+    for path in paths {
+        if let Some(changed) = replaced(&text, &path.0, salt) {
+            text = Cow::Owned(changed);
+        }
+    }
+    text.into_owned()
+}
+
+/// `json` with the member at `path` replaced; `None` when there is no such member. Lists on the way are entered: the path holds for each element.
+fn replaced(json: &str, path: &[String], salt: &Salt) -> Option<String> {
+    let Some((first, rest)) = path.split_first() else {
+        let canonical = canonicalize(json).unwrap_or_else(|_| json.to_owned());
+        let digest = Digest32::of_fields("counterfoil/redacted/1", &[&salt.0, canonical.as_bytes()]);
+        return Some(format!("{{\"$redacted\":\"{digest}\"}}"));
+    };
+    if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json) {
+        let changed: Vec<Option<String>> = items.iter().map(|item| replaced(item.get(), path, salt)).collect();
+        if changed.iter().all(Option::is_none) {
+            return None;
+        }
+        let items: Vec<&str> = changed.iter().zip(&items).map(|(new, old)| new.as_deref().unwrap_or(old.get())).collect();
+        return Some(format!("[{}]", items.join(",")));
+    }
+    let members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(json).ok()?;
+    let inner = replaced(members.get(first.as_str())?.get(), rest, salt)?;
+    let mut out = String::from("{");
+    for (name, value) in &members {
+        if out.len() > 1 {
+            out.push(',');
+        }
+        out.push_str(Json::string(name).as_str());
+        out.push(':');
+        out.push_str(if name == first.as_str() { &inner } else { value.get() });
+    }
+    out.push('}');
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redacted(args: &str, path: &str, salt: u8) -> String {
+        let args = CanonicalJson::parse(args).unwrap();
+        redact_args(&args, &[ArgPath::parse(path).unwrap()], &Salt([salt; 32])).as_str().to_owned()
+    }
+
+    #[test]
+    fn a_secret_leaves_only_its_salted_digest() {
+        let out = redacted(r#"{"card":{"number":"4242","name":"x"},"cents":5}"#, "card.number", 1);
+        assert!(!out.contains("4242"), "{out}");
+        assert!(out.contains(r#""cents":5"#) && out.contains(r#""name":"x""#) && out.contains("$redacted"), "{out}");
+        assert_eq!(out, redacted(r#"{"cents":5,"card":{"name":"x","number":"4242"}}"#, "card.number", 1));
+        assert_ne!(out, redacted(r#"{"card":{"number":"4242","name":"x"},"cents":5}"#, "card.number", 2));
+        assert_ne!(out, redacted(r#"{"card":{"number":"4243","name":"x"},"cents":5}"#, "card.number", 1));
+    }
+
+    #[test]
+    fn lists_are_entered_and_missing_members_change_nothing() {
+        let out = redacted(r#"{"cards":[{"number":"1111"},{"number":"2222"},7]}"#, "cards.number", 1);
+        assert!(!out.contains("1111") && !out.contains("2222"), "{out}");
+        assert_eq!(redacted(r#"{"a":9007199254740993}"#, "card.number", 1), r#"{"a":9007199254740993}"#);
+    }
+}
