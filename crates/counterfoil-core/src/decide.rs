@@ -86,6 +86,9 @@ pub fn decide(effect: &Effect, conditions: &Conditions<'_>) -> Decision {
         return Decision::Refuse(Refusal::KeyReuseMismatch { recorded: opened.fingerprint });
     }
     let now = conditions.now;
+    if effect.expires().is_some_and(|at| at <= now) {
+        return Decision::Refuse(Refusal::KeyExpired);
+    }
     match &effect.state {
         State::Absent | State::Ready if conditions.needs_approval && !effect.approved => Decision::AskApproval,
         State::Absent | State::Ready => execute(effect, conditions),
@@ -124,8 +127,7 @@ fn in_doubt(effect: &Effect, doubt: &Doubt, conditions: &Conditions<'_>) -> Deci
     let policy = conditions.policy;
     if conditions.can_probe && conditions.series.probes < PROBES_PER_CALL_MAX {
         let settled = doubt.since + policy.settle_after;
-        let from = if doubt.probes == 0 { settled } else { settled.max(doubt.next_probe().min(now)) };
-        return if from <= now { Decision::Probe } else { Decision::Wait { until: from } };
+        return if settled <= now { Decision::Probe } else { Decision::Wait { until: settled } };
     }
     let attempts_left = conditions.series.attempts < policy.retry.attempts && doubt.not_before < conditions.series.deadline;
     if policy.repeatable() && attempts_left && conditions.runnable {

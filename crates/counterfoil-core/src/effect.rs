@@ -9,7 +9,7 @@
 //! | ready              | approval_asked → waiting_approval; claimed → running; cancelled |
 //! | waiting_approval   | approved → ready; denied → failed; cancelled |
 //! | running            | extended → running; released → ready; finished → done, failed, retrying, in_doubt; lost → in_doubt; cancelled; late (of an older claim) |
-//! | retrying           | claimed → running; cancelled; late |
+//! | retrying           | claimed → running; reopened → ready; cancelled; late |
 //! | in_doubt           | late → done, retrying; probed → done, retrying, in_doubt; resolved → done, ready, failed; claimed → running (repeatable tools) |
 //! | failed             | reopened → ready; late |
 //! | done               | undo_started → undoing; late |
@@ -255,7 +255,7 @@ impl Effect {
                 State::Ready | State::WaitingApproval { .. } | State::Retrying(_) | State::Running(_),
                 Entry::Cancelled { at, by, why, receipt },
             ) => State::Cancelled { at, by, why, receipt, late: None },
-            (State::Failed { .. }, Entry::Reopened { .. }) => State::Ready,
+            (State::Failed { .. } | State::Retrying(_), Entry::Reopened { .. }) => State::Ready,
             (State::Done(done), Entry::UndoStarted { at, undo, .. })
             | (State::UndoFailed { done, .. }, Entry::UndoStarted { at, undo, .. })
             | (State::Cancelled { late: Some(done), .. }, Entry::UndoStarted { at, undo, .. }) => State::Undoing { done, undo, since: at },
@@ -286,17 +286,10 @@ impl Effect {
             State::WaitingApproval { expires, .. } => (true, Some(*expires)),
             State::Running(claim) => (true, Some(claim.lease_until)),
             State::Retrying(_) => (true, None),
-            State::InDoubt(doubt) => (true, Some(doubt.next_probe())),
+            State::InDoubt(doubt) => (true, opened.settles.then(|| doubt.next_look())),
             State::Undoing { since, .. } => (true, Some(*since)),
             State::UndoFailed { .. } => (true, None),
             State::Done(_) | State::Failed { .. } | State::Cancelled { .. } | State::Undone { .. } => (false, None),
-        };
-        let retain = Duration::from_millis(opened.retain_ms);
-        let expires = match &self.state {
-            State::Done(done) => Some(done.at + retain),
-            State::Failed { at, .. } | State::Cancelled { at, late: None, .. } | State::Undone { at, .. } => Some(*at + retain),
-            // Not at rest, or something that may still have to be undone: never expires.
-            _ => None,
         };
         Summary {
             kind: StreamKind::Effect,
@@ -306,7 +299,17 @@ impl Effect {
             run: opened.run.clone(),
             open,
             due,
-            expires,
+            expires: self.expires(),
+        }
+    }
+
+    /// From when on it answers no more. Effects that are not at rest, or may still have to be undone, never expire.
+    pub fn expires(&self) -> Option<Timestamp> {
+        let retain = Duration::from_millis(self.opened.as_ref()?.retain_ms);
+        match &self.state {
+            State::Done(done) => Some(done.at + retain),
+            State::Failed { at, .. } | State::Cancelled { at, late: None, .. } | State::Undone { at, .. } => Some(*at + retain),
+            _ => None,
         }
     }
 
@@ -345,21 +348,22 @@ impl State {
     }
 }
 
-/// A doubt is probed again after this long, doubling with each probe that could not tell.
-const PROBE_AGAIN_FIRST: Duration = Duration::from_secs(5);
-const PROBE_AGAIN_DOUBLINGS_MAX: u32 = 9;
+/// A doubt that was not settled is looked at again after this long, doubling each time.
+const LOOK_AGAIN_FIRST: Duration = Duration::from_secs(5);
+const LOOK_AGAIN_DOUBLINGS_MAX: u32 = 9;
 
 impl Doubt {
     fn new(claim: &Claim, since: Timestamp, failure: Failure, not_before: Timestamp) -> Self {
         Self { since, attempt: claim.attempt, fence: claim.fence, failure, not_before, probes: 0, probed_at: None, probe_said: None }
     }
 
-    /// When asking the world again makes sense, as far as the record tells.
-    pub fn next_probe(&self) -> Timestamp {
-        match self.probed_at {
-            None => self.since,
-            Some(at) => at + PROBE_AGAIN_FIRST * 2u32.pow(self.probes.saturating_sub(1).min(PROBE_AGAIN_DOUBLINGS_MAX)),
+    /// When the runtime looks at it again by itself: at once the first time, then ever more rarely.
+    pub fn next_look(&self) -> Timestamp {
+        let looks = self.probes.max(self.attempt.saturating_sub(1));
+        if looks == 0 {
+            return self.since;
         }
+        self.probed_at.unwrap_or(self.since).max(self.since) + LOOK_AGAIN_FIRST * 2u32.pow((looks - 1).min(LOOK_AGAIN_DOUBLINGS_MAX))
     }
 
     fn done(&self, at: Timestamp, result: Json, undo: Option<UndoCall>, receipt: ReceiptId, how: How) -> Done {

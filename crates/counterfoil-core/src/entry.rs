@@ -110,6 +110,9 @@ pub struct Opened {
     /// The arguments here are not all that was given: only a caller who has them can run it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub redacted: bool,
+    /// A doubt about it can be settled without a person: the tool has a probe, or may be repeated.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub settles: bool,
     /// How long the finished effect answers.
     pub retain_ms: u64,
 }

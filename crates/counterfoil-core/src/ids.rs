@@ -274,6 +274,10 @@ impl StreamId {
     pub fn budget(tenant: &Tenant, run: &RunId, tool: &ToolName) -> Self {
         Self::tagged("counterfoil/budget/1", &[tenant.as_str(), run.as_str(), tool.as_str()])
     }
+    /// The secret that salts the digests of redacted values.
+    pub fn salt() -> Self {
+        Self::tagged("counterfoil/salt/1", &[])
+    }
     fn tagged(tag: &str, fields: &[&str]) -> Self {
         let fields: Vec<&[u8]> = fields.iter().map(|f| f.as_bytes()).collect();
         Self(Digest32::of_fields(tag, &fields).0)

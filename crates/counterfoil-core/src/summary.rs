@@ -15,10 +15,12 @@ pub enum StreamKind {
     Breaker = 3,
     Budget = 4,
     Window = 5,
+    /// What the ledger knows of itself, e.g. its salt.
+    Meta = 6,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 5] = [Self::Effect, Self::Chain, Self::Breaker, Self::Budget, Self::Window];
+    pub const ALL: [Self; 6] = [Self::Effect, Self::Chain, Self::Breaker, Self::Budget, Self::Window, Self::Meta];
 
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == code)
