@@ -1,3 +1,33 @@
+//! The only crate that makes things happen.
+//!
+//! Reading order: [`runtime`] (`Runtime::call`, the whole story), [`ledger`] (the sole writer) and [`group`] (group commit), [`execute`] (the one
+//! place that touches the world), [`conclude`](crate::runtime), [`gate`] (limits and breakers), [`recover`], [`operate`]; then [`tool`], [`spec`],
+//! [`template`].
+
+pub mod answer;
+mod budget;
+pub mod builder;
+pub mod clock;
+mod conclude;
+mod execute;
+pub mod gate;
+mod group;
+mod heartbeat;
+pub mod ledger;
+pub mod liveness;
+pub mod operate;
+pub mod recover;
+pub mod registry;
+pub mod runtime;
 pub mod spec;
 pub mod template;
 pub mod tool;
+mod wake;
+
+pub use answer::{Answer, AnswerError, Status};
+pub use builder::Builder;
+pub use clock::{Clock, SystemClock};
+pub use operate::{OperateError, Operator, Resolution};
+pub use registry::{Registered, Schema};
+pub use runtime::{Mode, Runtime};
+pub use tool::{FnTool, Invocation, ProbeAnswer, Tool, ToolError, UndoPlan};

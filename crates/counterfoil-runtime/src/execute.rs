@@ -1,0 +1,53 @@
+//! The one place that touches the outside world.
+//!
+//! `attempt` needs a permit: no claim, no dispatch. It adds what a tool cannot be trusted with: the timeout and the isolation of
+//! panics. Both end in `Unknown`, because a tool that was stopped in the middle may have acted.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use counterfoil_core::{Failure, Outcome};
+use futures_util::FutureExt;
+
+use crate::ledger::Permit;
+use crate::tool::{Invocation, ProbeAnswer, Tool};
+
+/// Runs one attempt of a recorded effect.
+pub async fn attempt(permit: &Permit, tool: &dyn Tool, invocation: Invocation) -> Outcome {
+    if !permit.holds() {
+        return Outcome::NotDone(Failure::new("permit_lost", "the permit was lost before the tool was called"));
+    }
+    dispatch(tool, invocation).await
+}
+
+/// Runs a pure tool, or any tool when the ledger was switched off on purpose. Nothing is recorded.
+pub async fn unrecorded(tool: &dyn Tool, invocation: Invocation) -> Outcome {
+    dispatch(tool, invocation).await
+}
+
+/// Asks the world. Whatever goes wrong with the asking means "cannot tell".
+pub async fn probe(tool: &dyn Tool, invocation: Invocation, timeout: Duration) -> ProbeAnswer {
+    let asking = AssertUnwindSafe(async { tool.probe(invocation).await }).catch_unwind();
+    match tokio::time::timeout(timeout, asking).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => ProbeAnswer::CannotTell(format!("the probe panicked: {}", panic_text(&*panic))),
+        Err(_) => ProbeAnswer::CannotTell(format!("the probe did not answer within {timeout:?}")),
+    }
+}
+
+async fn dispatch(tool: &dyn Tool, invocation: Invocation) -> Outcome {
+    let timeout = invocation.timeout;
+    // `async` around the call, so that a panic before the first await is caught as well.
+    let running = AssertUnwindSafe(async { tool.invoke(invocation).await }).catch_unwind();
+    match tokio::time::timeout(timeout, running).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(panic)) => Outcome::Unknown(Failure::new("tool_panicked", format!("the tool panicked: {}", panic_text(&*panic)))),
+        Err(_) => Outcome::Unknown(Failure::of_dependency("timeout", format!("no answer within {timeout:?}"))),
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_owned()
+}

@@ -1,0 +1,289 @@
+//! What stands before a dispatch: concurrency, rate and the breaker, per (tenant, tool).
+//!
+//! Passed before the claim is made, so that a refusal leaves nothing to take back. Exact within this process; breaker state is also kept in
+//! the ledger, so that a restart, a CLI call and a second process know it. A pass that was not used gives everything back when dropped.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use counterfoil_core::breaker::{Admission, Breaker, Health, Phase};
+use counterfoil_core::limit::Bucket;
+use counterfoil_core::summary::StreamKind;
+use counterfoil_core::{Outcome, Policy, StreamId, Summary, Tenant, Timestamp, ToolName};
+use counterfoil_store::Version;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::answer::{AnswerError, Status};
+use crate::clock::Clock;
+use crate::ledger::{Ledger, LedgerError};
+
+/// Attempts that may wait for a place when the policy names no `queue`.
+const QUEUE_DEFAULT: u32 = 1000;
+/// How long this process trusts its own memory of a breaker before it looks at the ledger again.
+const BREAKER_FRESH_FOR: Duration = Duration::from_secs(1);
+
+pub struct Gates {
+    ledger: Arc<Ledger>,
+    clock: Arc<dyn Clock>,
+    gates: Mutex<HashMap<(Tenant, ToolName), Arc<Gate>>>,
+}
+
+struct Gate {
+    tenant: Tenant,
+    tool: ToolName,
+    places: Option<Arc<Semaphore>>,
+    places_total: u32,
+    bucket: Mutex<Option<Bucket>>,
+    breaker: Mutex<Kept>,
+    /// Held while the breaker is written: within this process, writes follow one another and never race.
+    writing: tokio::sync::Mutex<()>,
+}
+
+/// The breaker as this process knows it.
+struct Kept {
+    breaker: Breaker,
+    version: Version,
+    looked: Option<Timestamp>,
+}
+
+/// The right to dispatch once, as far as limits and the breaker go.
+pub struct Pass {
+    gate: Arc<Gate>,
+    admission: Admission,
+    _place: Option<OwnedSemaphorePermit>,
+    used: bool,
+}
+
+/// Why there is no pass. Nothing was dispatched and nothing is recorded.
+pub struct Barred(pub Status, pub AnswerError);
+
+impl Gates {
+    pub fn new(ledger: Arc<Ledger>, clock: Arc<dyn Clock>) -> Self {
+        Self { ledger, clock, gates: Mutex::new(HashMap::new()) }
+    }
+
+    pub async fn pass(
+        &self,
+        tenant: &Tenant,
+        tool: &ToolName,
+        policy: &Policy,
+        deadline: Timestamp,
+    ) -> Result<Result<Pass, Barred>, LedgerError> {
+        let gate = self.gate(tenant, tool, policy);
+        self.refresh(&gate).await?;
+        let place = match self.place(&gate, policy, deadline).await {
+            Ok(place) => place,
+            Err(barred) => return Ok(Err(barred)),
+        };
+        if let Err(barred) = self.token(&gate, policy, deadline).await {
+            return Ok(Err(barred));
+        }
+        let admission = lock(&gate.breaker).breaker.admit(&policy.breaker, self.clock.now());
+        if let Admission::Refuse { retry_at } = admission {
+            return Ok(Err(self.circuit_open(&gate, retry_at)));
+        }
+        Ok(Ok(Pass { gate, admission, _place: place, used: false }))
+    }
+
+    /// Tells the breaker how the dispatch went, and writes down what changed.
+    pub async fn report(&self, mut pass: Pass, policy: &Policy, outcome: &Outcome) -> Result<(), LedgerError> {
+        pass.used = true;
+        let health = health_of(outcome);
+        if !self.count(&pass, policy, health) {
+            return Ok(());
+        }
+        let _writing = pass.gate.writing.lock().await;
+        loop {
+            let (snapshot, version) = {
+                let kept = lock(&pass.gate.breaker);
+                (kept.breaker.clone(), kept.version)
+            };
+            match self.write(&pass.gate, version, &snapshot).await {
+                // Another process wrote: take its state and count this dispatch on top of it.
+                Err(LedgerError::Conflict) => {
+                    self.reload(&pass.gate).await?;
+                    if !self.count(&pass, policy, health) {
+                        return Ok(());
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn count(&self, pass: &Pass, policy: &Policy, health: Health) -> bool {
+        let now = self.clock.now();
+        let mut kept = lock(&pass.gate.breaker);
+        let before = kept.breaker.phase(now);
+        let changed = kept.breaker.count(&policy.breaker, pass.admission, health, now);
+        let after = kept.breaker.phase(now);
+        if before != after {
+            let reason = kept.breaker.open.as_ref().map_or("the probe succeeded", |o| o.reason.as_str());
+            tracing::warn!(tool = %pass.gate.tool, tenant = %pass.gate.tenant, from = ?before, to = ?after, reason, "breaker changed");
+        }
+        changed
+    }
+
+    /// A person's word: closed, or open until further notice.
+    pub async fn set(
+        &self,
+        tenant: &Tenant,
+        tool: &ToolName,
+        policy: &Policy,
+        change: impl Fn(&mut Breaker),
+    ) -> Result<Breaker, LedgerError> {
+        let gate = self.gate(tenant, tool, policy);
+        let _writing = gate.writing.lock().await;
+        loop {
+            self.reload(&gate).await?;
+            let (snapshot, version) = {
+                let mut kept = lock(&gate.breaker);
+                change(&mut kept.breaker);
+                (kept.breaker.clone(), kept.version)
+            };
+            match self.write(&gate, version, &snapshot).await {
+                Err(LedgerError::Conflict) => continue,
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(snapshot),
+            }
+        }
+    }
+
+    /// The breaker as the ledger has it now.
+    pub async fn breaker(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Result<(Breaker, Phase), LedgerError> {
+        let gate = self.gate(tenant, tool, policy);
+        self.reload(&gate).await?;
+        let kept = lock(&gate.breaker);
+        Ok((kept.breaker.clone(), kept.breaker.phase(self.clock.now())))
+    }
+
+    fn gate(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Arc<Gate> {
+        let mut gates = lock(&self.gates);
+        gates
+            .entry((tenant.clone(), tool.clone()))
+            .or_insert_with(|| {
+                Arc::new(Gate {
+                    tenant: tenant.clone(),
+                    tool: tool.clone(),
+                    places: policy.limits.concurrency.map(|n| Arc::new(Semaphore::new(n as usize))),
+                    places_total: policy.limits.concurrency.unwrap_or(0),
+                    bucket: Mutex::new(None),
+                    breaker: Mutex::new(Kept { breaker: Breaker::default(), version: Version::NONE, looked: None }),
+                    writing: tokio::sync::Mutex::new(()),
+                })
+            })
+            .clone()
+    }
+
+    async fn place(&self, gate: &Gate, policy: &Policy, deadline: Timestamp) -> Result<Option<OwnedSemaphorePermit>, Barred> {
+        let Some(places) = &gate.places else { return Ok(None) };
+        if let Ok(place) = places.clone().try_acquire_owned() {
+            return Ok(Some(place));
+        }
+        let queue = policy.limits.queue.unwrap_or(QUEUE_DEFAULT);
+        // Counted by strong handles: each waiter below holds one, the gate itself one, each place in use one.
+        let waiting = Arc::strong_count(places).saturating_sub(1 + gate.places_total as usize);
+        if waiting >= queue as usize {
+            let message =
+                format!("limits.concurrency {} of {} is in use and {queue} calls are waiting already", gate.places_total, gate.tool);
+            return Err(Barred(Status::Error, AnswerError::new("limit_queue_full", message).retriable(Some(Duration::from_secs(1)))));
+        }
+        let left = deadline.since(self.clock.now());
+        match tokio::time::timeout(left, places.clone().acquire_owned()).await {
+            Ok(Ok(place)) => Ok(Some(place)),
+            _ => {
+                let message =
+                    format!("no place among limits.concurrency {} of {} became free before the deadline", gate.places_total, gate.tool);
+                Err(Barred(Status::Error, AnswerError::new("limit_timeout", message).retriable(Some(Duration::from_secs(1)))))
+            }
+        }
+    }
+
+    async fn token(&self, gate: &Gate, policy: &Policy, deadline: Timestamp) -> Result<(), Barred> {
+        let Some(rate) = policy.limits.rate else { return Ok(()) };
+        loop {
+            let now = self.clock.now();
+            let wait = {
+                let mut bucket = lock(&gate.bucket);
+                match bucket.get_or_insert_with(|| Bucket::full(rate, now)).take(rate, now) {
+                    Ok(()) => return Ok(()),
+                    Err(wait) => wait,
+                }
+            };
+            if now + wait >= deadline {
+                let message = format!("limits.rate of {} is used up until after the deadline", gate.tool);
+                return Err(Barred(Status::Error, AnswerError::new("rate_limited", message).retriable(Some(wait))));
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn circuit_open(&self, gate: &Gate, retry_at: Option<Timestamp>) -> Barred {
+        let kept = lock(&gate.breaker);
+        let reason = kept.breaker.open.as_ref().map_or("", |o| o.reason.as_str());
+        let message = format!("the breaker of {} is open: {reason}; nothing was sent", gate.tool);
+        let wait = retry_at.map(|at| at.since(self.clock.now()));
+        Barred(Status::CircuitOpen, AnswerError::new("circuit_open", message).retriable(wait))
+    }
+
+    async fn refresh(&self, gate: &Gate) -> Result<(), LedgerError> {
+        let now = self.clock.now();
+        let fresh = lock(&gate.breaker).looked.is_some_and(|at| now.since(at) < BREAKER_FRESH_FOR);
+        if fresh { Ok(()) } else { self.reload(gate).await }
+    }
+
+    async fn reload(&self, gate: &Gate) -> Result<(), LedgerError> {
+        let (version, stored) = self.ledger.newest::<Breaker>(StreamId::breaker(&gate.tenant, &gate.tool)).await?;
+        let mut kept = lock(&gate.breaker);
+        kept.looked = Some(self.clock.now());
+        if version > kept.version {
+            let probing = kept.breaker.probing;
+            kept.breaker = Breaker { probing, ..stored.unwrap_or_default() };
+            kept.version = version;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, gate: &Gate, expected: Version, breaker: &Breaker) -> Result<(), LedgerError> {
+        let stream = StreamId::breaker(&gate.tenant, &gate.tool);
+        let summary = Summary {
+            kind: StreamKind::Breaker,
+            tenant: gate.tenant.clone(),
+            state: if breaker.open.is_some() { "open" } else { "closed" },
+            tool: Some(gate.tool.clone()),
+            run: None,
+            open: breaker.open.is_some(),
+            due: None,
+            expires: None,
+        };
+        self.ledger.append(vec![self.ledger.replacing(stream, expected, breaker, summary)]).await?;
+        let mut kept = lock(&gate.breaker);
+        kept.version = kept.version.max(expected.next());
+        Ok(())
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if !self.used && self.admission == Admission::Probe {
+            // A probe that was never sent gives its permit back.
+            lock(&self.gate.breaker).breaker.probing = false;
+        }
+    }
+}
+
+fn health_of(outcome: &Outcome) -> Health {
+    match outcome {
+        Outcome::Done(_) => Health::Good,
+        Outcome::NotDone(failure) if failure.dependency => Health::Bad,
+        // It answered, and said no: the dependency is alive.
+        Outcome::NotDone(_) => Health::Good,
+        Outcome::Unknown(_) => Health::Bad,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Plain values, whole at every moment.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,300 @@
+//! Group commit: one writer drains what waits, one batch, one flush, wakes all.
+//!
+//! Written once, above every store. No timer: whatever arrived while the last batch was flushed is the next batch. A request that
+//! loses its race is taken out and answered `Conflict`, the others go through. Receipts get their place in the chain here, because here
+//! is the one order in which outcomes become durable. Nothing is answered before the store has said that it is durable.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use counterfoil_core::receipt::{self, ChainHead, Draft};
+use counterfoil_core::summary::StreamKind;
+use counterfoil_core::{RunId, StreamId, Summary, Tenant, Timestamp};
+use counterfoil_store::{AppendError, Batch, Reach, Store, StoreError, Version, Write, Written};
+use tokio::sync::oneshot;
+
+use crate::wake::Wakeups;
+
+/// Requests in one batch. Bounds the memory of a batch and how long its first request waits for the last.
+const GROUP_MAX: usize = 4096;
+/// Requests that may wait. More are refused: a queue without bound hides that the disk cannot keep up.
+const QUEUE_MAX: usize = 100_000;
+/// Chain heads remembered. One more than this, and all are forgotten: they are read again when needed.
+const HEADS_MAX: usize = 10_000;
+
+/// What one caller wants written together.
+pub struct Request {
+    pub writes: Vec<Write>,
+    pub receipt: Option<Draft>,
+}
+
+pub struct Group {
+    queue: Arc<Queue>,
+    writer: Option<JoinHandle<()>>,
+}
+
+struct Queue {
+    inner: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: Vec<Job>,
+    parked: bool,
+    closed: bool,
+}
+
+struct Job {
+    request: Request,
+    reply: oneshot::Sender<Result<(), AppendError>>,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // A panic while the lock is held leaves a list of jobs, which is whole at every moment.
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Group {
+    pub fn start(store: Arc<dyn Store>, wakeups: Arc<Wakeups>) -> Self {
+        let queue = Arc::new(Queue { inner: Mutex::new(Waiting::default()), arrived: Condvar::new() });
+        let handle = tokio::runtime::Handle::current();
+        let mut writer = Writer { store, handle, wakeups, heads: HashMap::new() };
+        let waiting = queue.clone();
+        let thread = std::thread::Builder::new()
+            .name("counterfoil-ledger".into())
+            .spawn(move || {
+                let mut put_off: Vec<Job> = Vec::new();
+                while let Some(jobs) = next_jobs(&waiting, &mut put_off) {
+                    put_off = writer.commit(jobs);
+                }
+            })
+            .expect("a thread for the ledger's writer can be started");
+        Self { queue, writer: Some(thread) }
+    }
+
+    /// Durable when this returns `Ok`.
+    pub async fn submit(&self, request: Request) -> Result<(), AppendError> {
+        let (reply, answer) = oneshot::channel();
+        {
+            let mut waiting = self.queue.lock();
+            if waiting.closed || waiting.jobs.len() >= QUEUE_MAX {
+                let message =
+                    if waiting.closed { "the ledger is closed".into() } else { format!("{QUEUE_MAX} appends are waiting for the disk") };
+                return Err(StoreError::Unavailable { message, written: Written::No }.into());
+            }
+            waiting.jobs.push(Job { request, reply });
+            if waiting.parked {
+                self.queue.arrived.notify_one();
+            }
+        }
+        answer.await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable { message: "the ledger's writer stopped".into(), written: Written::Perhaps }.into())
+        })
+    }
+}
+
+impl Drop for Group {
+    /// What was submitted is still written: the writer ends when the queue is empty.
+    fn drop(&mut self) {
+        self.queue.lock().closed = true;
+        self.queue.arrived.notify_one();
+        if let Some(thread) = self.writer.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic in the writer was already answered to every caller as "perhaps written".
+            drop(thread.join());
+        }
+    }
+}
+
+/// Blocks until there is something to write. `None`: closed and empty. What the last batch put off comes first.
+fn next_jobs(queue: &Queue, put_off: &mut Vec<Job>) -> Option<Vec<Job>> {
+    let mut waiting = queue.lock();
+    while waiting.jobs.is_empty() && put_off.is_empty() {
+        if waiting.closed {
+            return None;
+        }
+        waiting.parked = true;
+        waiting = queue.arrived.wait(waiting).unwrap_or_else(|poisoned| poisoned.into_inner());
+        waiting.parked = false;
+    }
+    let mut jobs = std::mem::take(put_off);
+    let room = GROUP_MAX.saturating_sub(jobs.len()).min(waiting.jobs.len());
+    if room == waiting.jobs.len() {
+        jobs.append(&mut waiting.jobs);
+    } else {
+        jobs.extend(waiting.jobs.drain(..room));
+    }
+    Some(jobs)
+}
+
+struct Writer {
+    store: Arc<dyn Store>,
+    handle: tokio::runtime::Handle,
+    wakeups: Arc<Wakeups>,
+    heads: HashMap<StreamId, Head>,
+}
+
+#[derive(Clone, Copy)]
+struct Head {
+    chain: ChainHead,
+    version: Version,
+}
+
+impl Writer {
+    /// Commits as many of `jobs` as can be; returns those that must wait for the next batch.
+    fn commit(&mut self, jobs: Vec<Job>) -> Vec<Job> {
+        let (mut jobs, rivals) = split(jobs);
+        let mut moved: HashMap<StreamId, Version> = HashMap::new();
+        while !jobs.is_empty() {
+            match self.append(&jobs) {
+                Ok(()) => {
+                    if !rivals.is_empty() {
+                        moved = jobs.iter().flat_map(|job| &job.request.writes).map(|w| (w.stream, w.expected.next())).collect();
+                    }
+                    for job in jobs.drain(..) {
+                        let streams = job.request.writes.iter().map(|w| w.stream);
+                        self.wakeups.wake(streams);
+                        // The caller may have gone away; what it asked for is durable all the same.
+                        drop(job.reply.send(Ok(())));
+                    }
+                }
+                Err(AppendError::Conflict { streams }) => {
+                    // Chains that moved belong to no caller: another process wrote a receipt. Read them again and go on.
+                    for stream in &streams {
+                        self.heads.remove(stream);
+                    }
+                    let (lost, rest) =
+                        jobs.into_iter().partition(|job: &Job| job.request.writes.iter().any(|w| streams.contains(&w.stream)));
+                    jobs = rest;
+                    answer_all(lost, &AppendError::Conflict { streams });
+                }
+                Err(AppendError::Store(error)) => {
+                    // The heads in memory may be ahead of the disk, or behind: forget them.
+                    self.heads.clear();
+                    let error = AppendError::Store(error);
+                    answer_all(std::mem::take(&mut jobs), &error);
+                }
+            }
+        }
+        // Fifty callers with one key: the first got it, the others need no look at the store to know that they did not.
+        let beaten = |w: &Write| moved.get(&w.stream).is_some_and(|version| *version != w.expected);
+        let (lost, rest): (Vec<Job>, Vec<Job>) = rivals.into_iter().partition(|job| job.request.writes.iter().any(beaten));
+        for job in lost {
+            let streams = job.request.writes.iter().filter(|w| beaten(w)).map(|w| w.stream).collect();
+            drop(job.reply.send(Err(AppendError::Conflict { streams })));
+        }
+        rest
+    }
+
+    fn append(&mut self, jobs: &[Job]) -> Result<(), AppendError> {
+        let mut batch = Batch { writes: Vec::with_capacity(jobs.len() + 1) };
+        let mut chains: Vec<Chain> = Vec::new();
+        for job in jobs {
+            batch.writes.extend(job.request.writes.iter().cloned());
+            if let Some(draft) = &job.request.receipt {
+                let stream = StreamId::chain(&draft.tenant, draft.run.as_ref());
+                let place = match chains.iter().position(|c| c.stream == stream) {
+                    Some(place) => place,
+                    None => {
+                        let head = self.head(stream)?;
+                        chains.push(Chain::new(stream, draft, head));
+                        chains.len() - 1
+                    }
+                };
+                chains[place].add(draft);
+            }
+        }
+        batch.writes.extend(chains.iter().map(Chain::write));
+        self.handle.block_on(self.store.append(batch))?;
+        if self.heads.len() > HEADS_MAX {
+            self.heads.clear();
+        }
+        for chain in chains {
+            self.heads.insert(chain.stream, Head { chain: chain.end, version: chain.head.version.next() });
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, stream: StreamId) -> Result<Head, StoreError> {
+        if let Some(head) = self.heads.get(&stream) {
+            return Ok(*head);
+        }
+        let history = self.handle.block_on(self.store.load(stream, Reach::Newest(1)))?;
+        let chain = match history.records.last() {
+            None => ChainHead::default(),
+            Some(newest) => receipt::head_of(&newest.body)
+                .map_err(|e| StoreError::Corrupt { place: format!("receipt chain {stream}"), message: e.to_string() })?,
+        };
+        Ok(Head { chain, version: history.version })
+    }
+}
+
+/// A batch names a stream once: the first request for a stream goes, its rivals wait until it is known what became of it.
+fn split(jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
+    let mut named: HashSet<StreamId> = HashSet::with_capacity(jobs.len());
+    let mut first = Vec::with_capacity(jobs.len());
+    let mut rivals = Vec::new();
+    for job in jobs {
+        if job.request.writes.iter().any(|w| named.contains(&w.stream)) {
+            rivals.push(job);
+        } else {
+            named.extend(job.request.writes.iter().map(|w| w.stream));
+            first.push(job);
+        }
+    }
+    (first, rivals)
+}
+
+fn answer_all(jobs: Vec<Job>, error: &AppendError) {
+    for job in jobs {
+        drop(job.reply.send(Err(error.clone())));
+    }
+}
+
+/// The receipts of one batch for one chain: one record.
+struct Chain {
+    stream: StreamId,
+    tenant: Tenant,
+    run: Option<RunId>,
+    head: Head,
+    end: ChainHead,
+    at: Timestamp,
+    texts: Vec<String>,
+}
+
+impl Chain {
+    fn new(stream: StreamId, draft: &Draft, head: Head) -> Self {
+        Self { stream, tenant: draft.tenant.clone(), run: draft.run.clone(), head, end: head.chain, at: draft.ended, texts: Vec::new() }
+    }
+
+    fn add(&mut self, draft: &Draft) {
+        let (text, end) = self.end.seal(draft);
+        self.texts.push(text);
+        self.end = end;
+        self.at = self.at.max(draft.ended);
+    }
+
+    fn write(&self) -> Write {
+        Write {
+            stream: self.stream,
+            expected: self.head.version,
+            at: self.at,
+            body: receipt::body_of(&self.texts),
+            summary: Summary {
+                kind: StreamKind::Chain,
+                tenant: self.tenant.clone(),
+                state: "",
+                tool: None,
+                run: self.run.clone(),
+                open: false,
+                due: None,
+                expires: None,
+            },
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! The typed writer of entries above a store: the only file that appends.
+//!
+//! A [`Permit`] can exist only once its claim is durable, and nothing but a permit lets `execute` touch the world. An outcome that
+//! cannot be recorded under its permit (the lease was lost, the effect cancelled) is recorded as `late`: evidence is never dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use counterfoil_core::call::spec_hash;
+use counterfoil_core::decide::Attempt;
+use counterfoil_core::effect::{FoldError, State};
+use counterfoil_core::entry::{Claim, Ended, Finished, Late, LateOutcome, UndoCall};
+use counterfoil_core::ids::Digest32;
+use counterfoil_core::receipt::{Draft, Receipt, ReceiptId, follow};
+use counterfoil_core::redact::Salt;
+use counterfoil_core::summary::StreamKind;
+use counterfoil_core::{Effect, EffectKey, Entry, Fence, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
+use counterfoil_store::{AppendError, Found, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
+use thiserror::Error;
+use tokio::sync::{Mutex, Notify};
+
+use crate::clock::Clock;
+use crate::group::{Group, Request};
+use crate::wake::Wakeups;
+
+#[derive(Debug, Error)]
+pub enum LedgerError {
+    /// Someone else was faster: load and decide again.
+    #[error("the effect changed meanwhile")]
+    Conflict,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the effect {key} cannot be read: {source}")]
+    Fold { key: EffectKey, source: FoldError },
+}
+
+impl From<AppendError> for LedgerError {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Conflict { .. } => Self::Conflict,
+            AppendError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+pub struct Ledger {
+    store: Arc<dyn Store>,
+    group: Group,
+    clock: Arc<dyn Clock>,
+    worker: WorkerId,
+    wakeups: Arc<Wakeups>,
+}
+
+/// The right to run one attempt.
+pub struct Permit {
+    lease: Arc<Lease>,
+    pub attempt: u32,
+    pub started: Timestamp,
+}
+
+/// Shared by the permit and the heartbeat that keeps it alive.
+pub struct Lease {
+    pub fence: Fence,
+    pub key: EffectKey,
+    pub length: Duration,
+    lost: AtomicBool,
+    lost_notice: Notify,
+    /// Guarded, because the heartbeat and the outcome write to the same stream.
+    effect: Mutex<Effect>,
+}
+
+impl Permit {
+    /// Whether the world may still be touched under this permit.
+    pub fn holds(&self) -> bool {
+        !self.lease.lost.load(Ordering::SeqCst)
+    }
+    /// Resolves when the permit is lost.
+    pub async fn lost(&self) {
+        let notice = self.lease.lost_notice.notified();
+        if self.holds() {
+            notice.await;
+        }
+    }
+    pub fn lease(&self) -> Arc<Lease> {
+        self.lease.clone()
+    }
+    pub fn key(&self) -> EffectKey {
+        self.lease.key
+    }
+}
+
+impl Lease {
+    fn lose(&self) {
+        self.lost.store(true, Ordering::SeqCst);
+        self.lost_notice.notify_waiters();
+    }
+}
+
+/// What ends an attempt, beside its outcome.
+pub struct Ending {
+    pub outcome: Ended,
+    /// Kept as evidence should the permit be lost.
+    pub evidence: LateOutcome,
+}
+
+/// Who ended an effect, and when: what a receipt says beside the effect's own facts.
+pub struct Sealed<'a> {
+    pub outcome: &'static str,
+    pub result: Digest32,
+    pub by: Option<&'a str>,
+    pub started: Timestamp,
+    pub ended: Timestamp,
+}
+
+impl Ledger {
+    /// Must be called inside a Tokio runtime: the writer's thread polls the store through it.
+    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, worker: WorkerId) -> Self {
+        let wakeups = Arc::new(Wakeups::default());
+        let group = Group::start(store.clone(), wakeups.clone());
+        Self { store, group, clock, worker, wakeups }
+    }
+
+    pub fn worker(&self) -> &WorkerId {
+        &self.worker
+    }
+
+    pub fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
+    }
+
+    pub async fn load(&self, key: EffectKey) -> Result<Effect, LedgerError> {
+        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await?;
+        let mut effect = Effect::absent(key);
+        for record in &history.records {
+            effect.apply_body(&record.body).map_err(|source| LedgerError::Fold { key, source })?;
+        }
+        effect.version = history.version.0;
+        effect.expired = history.expired;
+        Ok(effect)
+    }
+
+    /// Claims an attempt. The permit exists only when the claim is durable. `before` are entries that the same record begins with
+    /// (`opened`), `beside` are writes that hold or fall with the claim (a budget, a window).
+    pub async fn begin(
+        &self,
+        effect: &Effect,
+        attempt: Attempt,
+        lease: Duration,
+        before: Vec<Entry>,
+        beside: Vec<Write>,
+    ) -> Result<Permit, LedgerError> {
+        let now = self.clock.now();
+        let claim = Claim { at: now, attempt: attempt.number, fence: attempt.fence, worker: self.worker.clone(), lease_until: now + lease };
+        let mut entries = before;
+        entries.push(Entry::Claimed(claim));
+        let effect = self.record_with(effect, entries, None, beside).await?;
+        let lease = Lease {
+            fence: attempt.fence,
+            key: effect.key,
+            length: lease,
+            lost: AtomicBool::new(false),
+            lost_notice: Notify::new(),
+            effect: Mutex::new(effect),
+        };
+        Ok(Permit { lease: Arc::new(lease), attempt: attempt.number, started: now })
+    }
+
+    /// Records what the attempt said. The answer may be shown when this returns `Ok`. `conclude` is given the effect as it stands
+    /// under the permit, heartbeats included: receipts are numbered by it.
+    pub async fn finish(&self, permit: &Permit, conclude: impl FnOnce(&Effect, Timestamp) -> Ending) -> Result<Effect, LedgerError> {
+        let mut effect = permit.lease.effect.lock().await;
+        let ended = self.clock.now();
+        let ending = conclude(&effect, ended);
+        let entry = Entry::Finished(Finished {
+            fence: permit.lease.fence,
+            attempt: permit.attempt,
+            started: permit.started,
+            ended,
+            outcome: ending.outcome.clone(),
+        });
+        let sealed = seal_of(&ending.outcome, permit.started, ended);
+        match self.record(&effect, vec![entry], sealed).await {
+            Ok(recorded) => {
+                *effect = recorded.clone();
+                Ok(recorded)
+            }
+            Err(LedgerError::Conflict) => self.report_late(permit, ending.evidence, ended).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the claim back: nothing was dispatched under it.
+    pub async fn release(&self, permit: &Permit, why: &str) -> Result<Effect, LedgerError> {
+        let effect = permit.lease.effect.lock().await;
+        let entry = Entry::Released { fence: permit.lease.fence, at: self.clock.now(), why: why.into() };
+        self.record(&effect, vec![entry], None).await
+    }
+
+    /// Says that the permit's holder is alive. `Conflict` means that the permit is lost.
+    pub async fn extend(&self, lease: &Lease) -> Result<(), LedgerError> {
+        let mut effect = lease.effect.lock().await;
+        let still_ours = matches!(&effect.state, State::Running(claim) if claim.fence == lease.fence);
+        if !still_ours {
+            return Ok(());
+        }
+        let entry = Entry::Extended { fence: lease.fence, lease_until: self.clock.now() + lease.length };
+        match self.record(&effect, vec![entry], None).await {
+            Ok(extended) => {
+                *effect = extended;
+                Ok(())
+            }
+            Err(LedgerError::Conflict) => {
+                lease.lose();
+                Err(LedgerError::Conflict)
+            }
+            Err(error) => {
+                // Unheard of for longer than the lease, others may take the effect over: stop dispatching.
+                let until = match &effect.state {
+                    State::Running(claim) => claim.lease_until,
+                    _ => Timestamp::ZERO,
+                };
+                if until <= self.clock.now() {
+                    lease.lose();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn report_late(&self, permit: &Permit, outcome: LateOutcome, at: Timestamp) -> Result<Effect, LedgerError> {
+        permit.lease.lose();
+        loop {
+            let effect = self.load(permit.lease.key).await?;
+            if effect.expired || effect.opened.is_none() {
+                return Ok(effect);
+            }
+            let (result, word) = match &outcome {
+                LateOutcome::Done { result, .. } => (result.digest(), "late_done"),
+                LateOutcome::NotDone(failure) => (digest_of(failure), "late_not_done"),
+                LateOutcome::Unknown(failure) => (digest_of(failure), "late_unknown"),
+            };
+            let receipt = ReceiptId::new(&effect.key, effect.version + 1);
+            let entry = Entry::Late(Late { fence: permit.lease.fence, at, outcome: outcome.clone(), receipt });
+            let sealed = Sealed { outcome: word, result, by: None, started: permit.started, ended: at };
+            match self.record(&effect, vec![entry], Some(sealed)).await {
+                Err(LedgerError::Conflict) => continue,
+                done => return done,
+            }
+        }
+    }
+
+    /// Appends `entries` to the effect as one record, with a receipt where they end it, and returns the effect as it then is.
+    pub async fn record(&self, effect: &Effect, entries: Vec<Entry>, sealed: Option<Sealed<'_>>) -> Result<Effect, LedgerError> {
+        self.record_with(effect, entries, sealed, Vec::new()).await
+    }
+
+    pub async fn record_with(
+        &self,
+        effect: &Effect,
+        entries: Vec<Entry>,
+        sealed: Option<Sealed<'_>>,
+        beside: Vec<Write>,
+    ) -> Result<Effect, LedgerError> {
+        let body = codec::encode(&entries);
+        let mut next = effect.clone();
+        next.apply(entries).map_err(|source| LedgerError::Fold { key: effect.key, source })?;
+        let write = Write {
+            stream: StreamId::effect(&effect.key),
+            expected: Version(effect.version),
+            at: self.clock.now(),
+            body,
+            summary: next.summary(),
+        };
+        let receipt = sealed.map(|sealed| draft(&next, sealed));
+        let mut writes = beside;
+        writes.insert(0, write);
+        self.group.submit(Request { writes, receipt }).await?;
+        Ok(next)
+    }
+
+    /// A stream whose newest record is its whole state: breakers, budgets, windows.
+    pub async fn newest<T: serde::de::DeserializeOwned>(&self, stream: StreamId) -> Result<(Version, Option<T>), LedgerError> {
+        let history = self.store.load(stream, Reach::Newest(1)).await?;
+        let Some(record) = history.records.last() else { return Ok((history.version, None)) };
+        let mut items: Vec<T> =
+            codec::decode(&record.body).map_err(|e| StoreError::Corrupt { place: format!("stream {stream}"), message: e.to_string() })?;
+        Ok((history.version, items.pop()))
+    }
+
+    /// The write that replaces the whole state of such a stream.
+    pub fn replacing<T: serde::Serialize>(&self, stream: StreamId, expected: Version, value: &T, summary: Summary) -> Write {
+        Write { stream, expected, at: self.clock.now(), body: codec::encode(&[value]), summary }
+    }
+
+    pub async fn append(&self, writes: Vec<Write>) -> Result<(), LedgerError> {
+        Ok(self.group.submit(Request { writes, receipt: None }).await?)
+    }
+
+    /// The ledger's salt, made on first use.
+    pub async fn salt(&self, fresh: impl Fn() -> [u8; 32], tenant: &Tenant) -> Result<Salt, LedgerError> {
+        loop {
+            let (version, known) = self.newest::<Digest32>(StreamId::salt()).await?;
+            if let Some(salt) = known {
+                return Ok(Salt(salt.0));
+            }
+            let summary = plain_summary(StreamKind::Meta, tenant.clone());
+            match self.append(vec![self.replacing(StreamId::salt(), version, &Digest32(fresh()), summary)]).await {
+                Ok(()) | Err(LedgerError::Conflict) => continue,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// All receipts of one chain, verified link by link.
+    pub async fn receipts(&self, tenant: &Tenant, run: Option<&RunId>) -> Result<Vec<Receipt>, LedgerError> {
+        let stream = StreamId::chain(tenant, run);
+        let history = self.store.load(stream, Reach::Whole).await?;
+        let (_, receipts) = follow(Default::default(), history.records.iter().map(|r| r.body.as_str()))
+            .map_err(|e| StoreError::Corrupt { place: format!("receipt chain {stream}"), message: e.to_string() })?;
+        Ok(receipts)
+    }
+
+    pub async fn due(&self, limit: usize) -> Result<Vec<EffectKey>, LedgerError> {
+        let streams = self.off_thread(move |store, now| Box::pin(async move { store.due(now, limit).await })).await?;
+        Ok(streams.into_iter().map(|s| Digest32(s.0)).collect())
+    }
+
+    pub async fn search(&self, query: Query) -> Result<Page, LedgerError> {
+        self.off_thread(move |store, _| Box::pin(async move { store.search(query).await })).await
+    }
+
+    pub async fn tail(&self, after: Position, limit: usize) -> Result<Vec<Recorded>, LedgerError> {
+        self.off_thread(move |store, _| Box::pin(async move { store.tail(after, limit).await })).await
+    }
+
+    pub async fn prune(&self, limit: usize) -> Result<Pruned, LedgerError> {
+        self.off_thread(move |store, now| Box::pin(async move { store.prune(now, limit).await })).await
+    }
+
+    /// Every stream of one kind, by its newest record.
+    pub async fn all_of(&self, query: Query) -> Result<Vec<Found>, LedgerError> {
+        let mut found = Vec::new();
+        let mut below = None;
+        loop {
+            let page = self.search(Query { below, ..query.clone() }).await?;
+            found.extend(page.found);
+            below = page.next;
+            if below.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Embedded stores work on the polling thread: what may take long is polled where it holds nobody up.
+    async fn off_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Arc<dyn Store>, Timestamp) -> counterfoil_store::Eventually<'static, Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let (store, now, handle) = (self.store.clone(), self.clock.now(), tokio::runtime::Handle::current());
+        let worked = tokio::task::spawn_blocking(move || handle.block_on(work(store, now))).await;
+        Ok(worked.expect("a store does not panic")?)
+    }
+}
+
+/// A summary for streams that are not effects.
+pub fn plain_summary(kind: StreamKind, tenant: Tenant) -> Summary {
+    Summary { kind, tenant, state: "", tool: None, run: None, open: false, due: None, expires: None }
+}
+
+/// Which ends of an attempt get a receipt, and what it says.
+fn seal_of(outcome: &Ended, started: Timestamp, ended: Timestamp) -> Option<Sealed<'static>> {
+    let (word, result) = match outcome {
+        Ended::Done { success, .. } => ("done", success.result.digest()),
+        Ended::Failed { failure, .. } => ("failed", digest_of(failure)),
+        Ended::Retry { failure, receipt: Some(_), .. } => ("retry_exhausted", digest_of(failure)),
+        Ended::Retry { receipt: None, .. } | Ended::Unknown { .. } => return None,
+    };
+    Some(Sealed { outcome: word, result, by: None, started, ended })
+}
+
+pub fn digest_of(failure: &counterfoil_core::Failure) -> Digest32 {
+    Digest32::of(serde_json::to_string(failure).expect("a failure is plain data").as_bytes())
+}
+
+fn draft(effect: &Effect, sealed: Sealed<'_>) -> Draft {
+    let opened = effect.opened.as_ref().expect("an effect that ends was opened");
+    Draft {
+        id: ReceiptId::new(&effect.key, effect.version),
+        tenant: opened.tenant.clone(),
+        run: opened.run.clone(),
+        effect: effect.key,
+        attempt: effect.attempts,
+        fence: effect.fence,
+        tool: opened.tool.clone(),
+        spec: spec_hash(&opened.tool, &opened.args),
+        outcome: sealed.outcome,
+        result: sealed.result,
+        by: sealed.by.map(str::to_owned),
+        started: sealed.started,
+        ended: sealed.ended,
+    }
+}
+
+/// The record that would end the attempt `effect` is in gets this receipt.
+pub fn next_receipt(effect: &Effect) -> ReceiptId {
+    ReceiptId::new(&effect.key, effect.version + 1)
+}
+
+/// An outcome as evidence, with the undo call it would have had.
+pub fn evidence(outcome: &Outcome, undo: Option<UndoCall>) -> LateOutcome {
+    match outcome.clone().into() {
+        LateOutcome::Done { result, .. } => LateOutcome::Done { result, undo },
+        other => other,
+    }
+}

@@ -1,0 +1,95 @@
+//! Which workers of this machine are certainly dead.
+//!
+//! Each process holds an operating-system lock on a file of its own beside the ledger; the kernel gives it back when the process ends, however it
+//! ends. So a claim of a killed process need not be waited out. A paused process still holds its lock. "Gone" is only said when the lock
+//! could be taken; whatever is uncertain (no file, another host) is "not known to be gone", and the lease decides.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use counterfoil_core::WorkerId;
+
+/// Lock files of dead workers are swept after this long; by then every lease has long run out.
+const SWEEP_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Debug)]
+pub enum Liveness {
+    /// Workers may be anywhere: only leases tell.
+    Leases,
+    Locks(Locks),
+}
+
+#[derive(Debug)]
+pub struct Locks {
+    dir: PathBuf,
+    own: PathBuf,
+    /// Held as long as this process lives.
+    _lock: File,
+}
+
+impl Liveness {
+    /// Announces `worker` in `dir`, which is created.
+    pub fn announce(dir: &Path, worker: &WorkerId) -> io::Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        sweep(dir);
+        let own = dir.join(worker.as_str());
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&own)?;
+        lock.try_lock().map_err(|e| match e {
+            TryLockError::Error(e) => e,
+            TryLockError::WouldBlock => io::Error::other(format!("another process calls itself {worker}")),
+        })?;
+        Ok(Self::Locks(Locks { dir: dir.to_owned(), own, _lock: lock }))
+    }
+
+    /// Whether `worker` is certainly dead.
+    pub fn gone(&self, worker: &WorkerId) -> bool {
+        match self {
+            Self::Leases => false,
+            Self::Locks(locks) => {
+                let path = locks.dir.join(worker.as_str());
+                path != locks.own && lock_is_free(&path)
+            }
+        }
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        // Best effort: a file left behind is swept later.
+        drop(std::fs::remove_file(&self.own));
+    }
+}
+
+fn lock_is_free(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok())
+}
+
+fn sweep(dir: &Path) {
+    let Ok(files) = std::fs::read_dir(dir) else { return };
+    for file in files.flatten() {
+        let old = file.metadata().and_then(|m| m.modified()).is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SWEEP_AFTER));
+        if old && lock_is_free(&file.path()) {
+            drop(std::fs::remove_file(file.path()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_worker_is_not_gone_and_a_dead_one_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (WorkerId::new("a").unwrap(), WorkerId::new("b").unwrap());
+        let first = Liveness::announce(dir.path(), &a).unwrap();
+        let second = Liveness::announce(dir.path(), &b).unwrap();
+        assert!(!first.gone(&b) && !second.gone(&a) && !first.gone(&a));
+        assert!(!first.gone(&WorkerId::new("never-heard-of").unwrap()));
+        // What a kill leaves behind: the file, without its lock.
+        std::fs::write(dir.path().join("killed"), "").unwrap();
+        assert!(first.gone(&WorkerId::new("killed").unwrap()));
+    }
+}

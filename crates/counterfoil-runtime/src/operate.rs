@@ -1,0 +1,283 @@
+//! What a person may do to an effect: approve, deny, resolve, retry, cancel, undo.
+//!
+//! Each is one compare-and-append that says who and why; the state machine refuses what a state does not allow, and the refusal names the state.
+//! An undo is itself a ledgered effect with a key of its own, driven by the same loop.
+
+use counterfoil_core::call::undo_key;
+use counterfoil_core::effect::{Done, Effect, State};
+use counterfoil_core::entry::{Entry, Verdict};
+use counterfoil_core::ids::Digest32;
+use counterfoil_core::retry::Series;
+use counterfoil_core::{Call, Caller, EffectKey, Failure, Json};
+use thiserror::Error;
+
+use crate::answer::{Answer, Status};
+use crate::ledger::{LedgerError, Sealed, digest_of, next_receipt};
+use crate::runtime::{Runtime, Task};
+use crate::tool::Invocation;
+
+/// Who acts, and why: both end up in the ledger.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    pub by: String,
+    pub why: String,
+}
+
+/// How a person closes a doubt.
+#[derive(Debug, Clone)]
+pub enum Resolution {
+    Happened {
+        result: Json,
+    },
+    /// It did not happen; the same key may run.
+    DidNotHappen,
+    /// It did not happen, and it shall not.
+    GiveUp,
+}
+
+#[derive(Debug, Error)]
+pub enum OperateError {
+    #[error("there is no effect {0}")]
+    NotFound(EffectKey),
+    #[error("the effect {key} is {state}: {hint}")]
+    WrongState { key: EffectKey, state: &'static str, hint: &'static str },
+    #[error("the effect {0} has no undo: its tool names none")]
+    NoUndo(EffectKey),
+    #[error("the tool {0} is not registered here")]
+    UnknownTool(String),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+impl Runtime {
+    pub async fn effect(&self, key: EffectKey) -> Result<Effect, OperateError> {
+        let effect = self.inner.ledger.load(key).await?;
+        if effect.opened.is_none() && !effect.expired {
+            return Err(OperateError::NotFound(key));
+        }
+        Ok(effect)
+    }
+
+    /// Closes a doubt.
+    pub async fn resolve(&self, key: EffectKey, resolution: Resolution, operator: &Operator) -> Result<Effect, OperateError> {
+        self.change(key, "only a doubt can be resolved", |effect, now| {
+            if !matches!(effect.state, State::InDoubt(_)) {
+                return None;
+            }
+            let (verdict, word, result) = match &resolution {
+                Resolution::Happened { result } => {
+                    let undo = self.undo_of(effect, result);
+                    (Verdict::Happened { result: result.clone(), undo }, "resolved_happened", result.digest())
+                }
+                Resolution::DidNotHappen => (Verdict::DidNotHappen, "resolved_did_not_happen", Digest32::of(operator.why.as_bytes())),
+                Resolution::GiveUp => (Verdict::GaveUp, "resolved_gave_up", Digest32::of(operator.why.as_bytes())),
+            };
+            let receipt = next_receipt(effect);
+            let entry = Entry::Resolved { at: now, by: operator.by.clone(), why: operator.why.clone(), verdict, receipt };
+            Some((entry, Some(Sealed { outcome: word, result, by: Some(&operator.by), started: now, ended: now })))
+        })
+        .await
+    }
+
+    /// Lets an approved call run, and runs it.
+    pub async fn approve(&self, key: EffectKey, operator: &Operator) -> Result<Answer, OperateError> {
+        let effect = self
+            .change(key, "only a call that waits for approval can be approved", |effect, now| match effect.state {
+                State::WaitingApproval { expires, .. } if now < expires => {
+                    Some((Entry::Approved { at: now, by: operator.by.clone() }, None))
+                }
+                _ => None,
+            })
+            .await?;
+        self.run_recorded(effect).await
+    }
+
+    pub async fn deny(&self, key: EffectKey, operator: &Operator) -> Result<Effect, OperateError> {
+        self.change(key, "only a call that waits for approval can be denied", |effect, now| {
+            if !matches!(effect.state, State::WaitingApproval { .. }) {
+                return None;
+            }
+            let entry = Entry::Denied { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt: next_receipt(effect) };
+            let result = Digest32::of(operator.why.as_bytes());
+            Some((entry, Some(Sealed { outcome: "denied", result, by: Some(&operator.by), started: now, ended: now })))
+        })
+        .await
+    }
+
+    /// Tries a failed effect again, now.
+    pub async fn retry(&self, key: EffectKey, operator: &Operator) -> Result<Answer, OperateError> {
+        let effect = self.effect(key).await?;
+        if effect.opened.as_ref().is_some_and(|o| o.redacted) {
+            let hint = "its stored arguments are redacted; call it again with the same key and the full arguments";
+            return Err(OperateError::WrongState { key, state: effect.state.word(), hint });
+        }
+        let hint = "only a failed effect can be tried again; a doubt must be resolved first, and what is done is done";
+        let effect = self
+            .change(key, hint, |effect, now| match effect.state {
+                State::Failed { .. } | State::Retrying(_) => {
+                    Some((Entry::Reopened { at: now, by: operator.by.clone(), why: operator.why.clone() }, None))
+                }
+                _ => None,
+            })
+            .await?;
+        self.run_recorded(effect).await
+    }
+
+    /// Stops an effect that has not ended. One that is running is told so; what it still does is kept as a late report.
+    pub async fn cancel(&self, key: EffectKey, operator: &Operator) -> Result<Effect, OperateError> {
+        let effect = self.effect(key).await?;
+        if let State::Cancelled { .. } = effect.state {
+            return Ok(effect);
+        }
+        let hint = "it has ended already, or its outcome is unknown: resolve or undo it instead";
+        self.change(key, hint, |effect, now| {
+            let open = matches!(effect.state, State::Ready | State::WaitingApproval { .. } | State::Running(_) | State::Retrying(_));
+            let receipt = next_receipt(effect);
+            let entry = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
+            let result = Digest32::of(operator.why.as_bytes());
+            open.then_some((entry, Some(Sealed { outcome: "cancelled", result, by: Some(&operator.by), started: now, ended: now })))
+        })
+        .await
+    }
+
+    /// Undoes a committed effect by the call that was worked out when it committed. The answer is the undo's.
+    pub async fn undo(&self, key: EffectKey, operator: &Operator) -> Result<Answer, OperateError> {
+        let effect = self.effect(key).await?;
+        if let State::Undoing { .. } = &effect.state {
+            return Ok(self.continue_undo(effect).await?);
+        }
+        let Some(done) = committed(&effect.state) else {
+            let hint = "only what is done can be undone; a doubt must be resolved first";
+            return Err(OperateError::WrongState { key, state: effect.state.word(), hint });
+        };
+        if done.undo.is_none() {
+            return Err(OperateError::NoUndo(key));
+        }
+        let again = matches!(effect.state, State::UndoFailed { .. });
+        let undo = undo_key(&key);
+        let effect = self
+            .change(key, "only what is done can be undone", |effect, now| {
+                committed(&effect.state).map(|_| (Entry::UndoStarted { at: now, by: operator.by.clone(), undo }, None))
+            })
+            .await?;
+        if again {
+            self.reopen_undo(undo, operator).await?;
+        }
+        Ok(self.continue_undo(effect).await?)
+    }
+
+    /// A failed undo is sticky like any failure; asking for it again is a person's word that it may be tried again.
+    async fn reopen_undo(&self, undo: EffectKey, operator: &Operator) -> Result<(), OperateError> {
+        let effect = self.inner.ledger.load(undo).await?;
+        if matches!(effect.state, State::Failed { .. } | State::Retrying(_)) {
+            let entry = Entry::Reopened { at: self.inner.clock.now(), by: operator.by.clone(), why: operator.why.clone() };
+            self.inner.ledger.record(&effect, vec![entry], None).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs the undo's own effect and records on the forward effect how it ended.
+    pub(crate) async fn continue_undo(&self, effect: Effect) -> Result<Answer, LedgerError> {
+        let State::Undoing { done, undo, .. } = &effect.state else {
+            return Ok(Answer::refused("wrong_state", "the effect is not being undone"));
+        };
+        let (Some(plan), Some(opened)) = (&done.undo, &effect.opened) else {
+            return Ok(Answer::refused("no_undo", "the effect has no undo"));
+        };
+        let Some(tool) = self.inner.tools.get(&plan.tool) else {
+            return Ok(Answer::refused("unknown_tool", format!("the undo tool {} is not registered here", plan.tool)));
+        };
+        let now = self.inner.clock.now();
+        let call = Call {
+            tenant: opened.tenant.clone(),
+            caller: Caller::new("undo").expect("a plain word"),
+            tool: plan.tool.clone(),
+            args: plan.args.clone(),
+            key: None,
+            run: opened.run.clone(),
+            step: None,
+            ordinal: 0,
+        };
+        let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
+        let task = Task {
+            wait_until: now + tool.policy.wait_max,
+            stored: call.args.clone(),
+            tool,
+            call,
+            key: *undo,
+            family: None,
+            series,
+            runnable: true,
+        };
+        let undo_effect = self.inner.ledger.load(*undo).await?;
+        let answer = self.settle(task, undo_effect).await;
+        let failure = match answer.status {
+            Status::Success => None,
+            Status::Error | Status::Timeout | Status::Cancelled => {
+                let (code, message) = answer.error.as_ref().map_or(("error", ""), |e| (e.code.as_str(), e.message.as_str()));
+                Some(Failure::new(code, message))
+            }
+            // Not ended: stays under way, and recovery goes on with it.
+            Status::InDoubt | Status::Pending | Status::WaitingApproval | Status::CircuitOpen => return Ok(answer),
+        };
+        let now = self.inner.clock.now();
+        let result = failure.as_ref().map_or_else(|| answer.data.as_ref().map_or(Digest32([0; 32]), Json::digest), digest_of);
+        let word = if failure.is_none() { "undone" } else { "undo_failed" };
+        let entry = Entry::UndoFinished { at: now, undo: *undo, failure, receipt: next_receipt(&effect) };
+        let sealed = Sealed { outcome: word, result, by: None, started: now, ended: now };
+        match self.inner.ledger.record(&effect, vec![entry], Some(sealed)).await {
+            // Another worker recorded the same end.
+            Ok(_) | Err(LedgerError::Conflict) => Ok(answer),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn run_recorded(&self, effect: Effect) -> Result<Answer, OperateError> {
+        let tool = effect.opened.as_ref().map(|o| o.tool.to_string()).unwrap_or_default();
+        let task = self.recorded_task(&effect).ok_or(OperateError::UnknownTool(tool))?;
+        Ok(self.settle(task, effect).await)
+    }
+
+    fn undo_of(&self, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {
+        let opened = effect.opened.as_ref()?;
+        let tool = self.inner.tools.get(&opened.tool)?;
+        let invocation = Invocation {
+            tool: opened.tool.clone(),
+            tenant: opened.tenant.clone(),
+            key: effect.key,
+            attempt: effect.attempts,
+            run: opened.run.clone(),
+            args: opened.args.clone(),
+            timeout: tool.policy.timeout,
+            result_bytes_max: tool.policy.result_bytes_max,
+        };
+        let plan = tool.tool.undo_plan(&invocation, result).ok()??;
+        Some(counterfoil_core::entry::UndoCall { tool: plan.tool, args: plan.args })
+    }
+
+    /// One compare-and-append, repeated while others are faster and the state still allows it.
+    async fn change<'a>(
+        &self,
+        key: EffectKey,
+        hint: &'static str,
+        entry: impl Fn(&Effect, counterfoil_core::Timestamp) -> Option<(Entry, Option<Sealed<'a>>)>,
+    ) -> Result<Effect, OperateError> {
+        loop {
+            let effect = self.effect(key).await?;
+            let Some((entry, sealed)) = entry(&effect, self.inner.clock.now()) else {
+                return Err(OperateError::WrongState { key, state: if effect.expired { "expired" } else { effect.state.word() }, hint });
+            };
+            match self.inner.ledger.record(&effect, vec![entry], sealed).await {
+                Err(LedgerError::Conflict) => continue,
+                changed => return Ok(changed?),
+            }
+        }
+    }
+}
+
+fn committed(state: &State) -> Option<&Done> {
+    match state {
+        State::Done(done) | State::UndoFailed { done, .. } | State::Cancelled { late: Some(done), .. } => Some(done),
+        _ => None,
+    }
+}

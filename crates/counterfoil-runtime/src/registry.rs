@@ -1,0 +1,115 @@
+//! The tools a runtime knows: each with its policy and the checks that stand before it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use counterfoil_core::policy::EffectClass;
+use counterfoil_core::{CanonicalJson, Policy, ToolName};
+use thiserror::Error;
+
+use crate::tool::Tool;
+
+/// Decides from the arguments: whether a person must approve, or what a call costs.
+pub type ArgsRule<T> = Arc<dyn Fn(&CanonicalJson) -> Result<T, String> + Send + Sync>;
+
+/// A tool and everything the runtime needs to know of it.
+#[derive(Clone)]
+pub struct Registered {
+    pub name: ToolName,
+    pub description: Option<String>,
+    pub policy: Policy,
+    pub tool: Arc<dyn Tool>,
+    pub input: Option<Arc<Schema>>,
+    pub output: Option<Arc<Schema>>,
+    /// True: a person must approve first.
+    pub approval: Option<ArgsRule<bool>>,
+    pub cost: Option<ArgsRule<f64>>,
+}
+
+impl Registered {
+    /// A tool with nothing but a policy.
+    pub fn new(name: ToolName, tool: Arc<dyn Tool>, policy: Policy) -> Self {
+        Self { name, description: None, policy, tool, input: None, output: None, approval: None, cost: None }
+    }
+
+    pub fn is_pure(&self) -> bool {
+        self.policy.effect == EffectClass::Pure
+    }
+}
+
+/// A compiled JSON Schema beside its source.
+pub struct Schema {
+    pub source: serde_json::Value,
+    validator: jsonschema::Validator,
+}
+
+#[derive(Debug, Clone, Error)]
+#[error("not a usable JSON Schema: {0}")]
+pub struct SchemaError(String);
+
+/// Violations named in one message.
+const VIOLATIONS_SHOWN_MAX: usize = 5;
+
+impl Schema {
+    pub fn compile(source: &serde_json::Value) -> Result<Arc<Self>, SchemaError> {
+        let validator = jsonschema::validator_for(source).map_err(|e| SchemaError(e.to_string()))?;
+        Ok(Arc::new(Self { source: source.clone(), validator }))
+    }
+
+    /// What is wrong with `value`, in words; `None` when nothing is.
+    pub fn violations(&self, value: &serde_json::Value) -> Option<String> {
+        let mut errors = self.validator.iter_errors(value).peekable();
+        errors.peek()?;
+        let shown: Vec<String> = errors
+            .take(VIOLATIONS_SHOWN_MAX)
+            .map(|e| {
+                let place = e.instance_path().to_string();
+                if place.is_empty() { e.to_string() } else { format!("at {place}: {e}") }
+            })
+            .collect();
+        Some(shown.join("; "))
+    }
+}
+
+#[derive(Default)]
+pub struct Registry {
+    tools: RwLock<BTreeMap<ToolName, Arc<Registered>>>,
+}
+
+impl Registry {
+    pub fn put(&self, tool: Registered) {
+        let mut tools = self.tools.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        tools.insert(tool.name.clone(), Arc::new(tool));
+    }
+
+    pub fn get(&self, name: &ToolName) -> Option<Arc<Registered>> {
+        self.tools.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(name).cloned()
+    }
+
+    pub fn all(&self) -> Vec<Arc<Registered>> {
+        self.tools.read().unwrap_or_else(|poisoned| poisoned.into_inner()).values().cloned().collect()
+    }
+
+    /// The known name nearest to `name`, for messages.
+    pub fn nearest(&self, name: &str) -> Option<ToolName> {
+        let tools = self.tools.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let close = tools.keys().map(|known| (distance(known.as_str(), name), known)).min_by_key(|(d, _)| *d);
+        close.filter(|(d, known)| *d <= 1 + known.as_str().len() / 4).map(|(_, known)| known.clone())
+    }
+}
+
+/// Edit distance: insertions, deletions, substitutions.
+pub fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,458 @@
+//! `Runtime::call`: the whole story on one screen (`drive`).
+//!
+//! Load, decide, do, record; again until there is an answer. The same loop serves a live call, a retry, a recovered effect and an undo: there is no
+//! second path. Work that has begun is not cancelled by a caller that goes away.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use counterfoil_core::call::{Family, Identity, MissingKeyArgument};
+use counterfoil_core::decide::Attempt;
+use counterfoil_core::effect::State;
+use counterfoil_core::entry::{Entry, Opened};
+use counterfoil_core::redact::{Salt, redact_args};
+use counterfoil_core::retry::Series;
+use counterfoil_core::summary::StreamKind;
+use counterfoil_core::{Call, CanonicalJson, Conditions, Decision, Effect, EffectKey, Outcome, Tenant, Timestamp, ToolName, decide};
+use counterfoil_store::Version;
+use tokio::sync::OnceCell;
+
+use crate::answer::{Answer, AnswerError, Ending, Status};
+use crate::budget;
+use crate::clock::Clock;
+use crate::conclude::{self, Concluding};
+use crate::execute;
+use crate::gate::Gates;
+use crate::heartbeat::Heartbeat;
+use crate::ledger::{Ledger, LedgerError, plain_summary};
+use crate::liveness::Liveness;
+use crate::registry::{Registered, Registry};
+use crate::tool::Invocation;
+
+/// How often a waiter looks when the holder of the claim is another process, which cannot wake it.
+const OTHER_PROCESS_LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Whether the ledger's word is law.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    #[default]
+    Enforce,
+    /// Logs what it would have stopped, and runs it.
+    Shadow,
+    /// Runs everything, records nothing.
+    Off,
+}
+
+/// Embeds the whole of Counterfoil. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub ledger: Arc<Ledger>,
+    pub tools: Registry,
+    pub gates: Gates,
+    pub clock: Arc<dyn Clock>,
+    pub heartbeat: Heartbeat,
+    pub liveness: Liveness,
+    pub mode: Mode,
+    salt: OnceCell<Salt>,
+}
+
+/// One call on its way: what was asked, and what is known of it.
+pub(crate) struct Task {
+    pub tool: Arc<Registered>,
+    pub call: Call,
+    /// The arguments as they are stored.
+    pub stored: CanonicalJson,
+    pub key: EffectKey,
+    /// The newest generation of a family of equal calls, and its stream's version.
+    pub family: Option<(Family, Version)>,
+    pub series: Series,
+    /// How long to wait for someone else.
+    pub wait_until: Timestamp,
+    pub runnable: bool,
+}
+
+impl Runtime {
+    pub(crate) fn assemble(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, liveness: Liveness, mode: Mode) -> Self {
+        let gates = Gates::new(ledger.clone(), clock.clone());
+        let heartbeat = Heartbeat::start(ledger.clone());
+        let inner = Inner { ledger, tools: Registry::default(), gates, clock, heartbeat, liveness, mode, salt: OnceCell::new() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub fn register(&self, tool: Registered) {
+        self.inner.tools.put(tool);
+    }
+
+    pub fn tools(&self) -> Vec<Arc<Registered>> {
+        self.inner.tools.all()
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.inner.ledger
+    }
+
+    /// Asks for a side effect. Same key and arguments: the same answer, and the world is touched at most once on a guess-free path.
+    pub async fn call(&self, call: Call) -> Answer {
+        let started = Instant::now();
+        let execution_id = uuid::Uuid::now_v7().to_string();
+        let answer = self.answer(call).await;
+        Answer { duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX), execution_id, ..answer }
+    }
+
+    async fn answer(&self, call: Call) -> Answer {
+        let Some(tool) = self.inner.tools.get(&call.tool) else { return self.unknown_tool(&call.tool) };
+        if let Some(wrong) = tool.input.as_ref().and_then(|schema| schema.violations(&call.args.to_value())) {
+            return Answer::refused("invalid_arguments", format!("the arguments of {} do not fit its input schema: {wrong}", tool.name));
+        }
+        if tool.is_pure() || self.inner.mode == Mode::Off {
+            return self.unrecorded(&tool, &call).await;
+        }
+        let task = match self.task(tool, call).await {
+            Ok(task) => task,
+            Err(answer) => return *answer,
+        };
+        let effect = match self.inner.ledger.load(task.key).await {
+            Ok(effect) => effect,
+            Err(error) => return ledger_answer(&error, None),
+        };
+        match self.renew_window(task, effect).await {
+            Ok((task, effect)) => self.settle(task, effect).await,
+            Err(answer) => *answer,
+        }
+    }
+
+    /// Replays at once; anything else goes on in a task of its own, so that a caller who goes away does not stop it half-way.
+    pub(crate) async fn settle(&self, mut task: Task, effect: Effect) -> Answer {
+        if matches!(self.inner.decide(&task, &effect), Ok(Decision::Replay)) {
+            if self.inner.mode == Mode::Shadow {
+                return self.shadow(&task, &effect).await;
+            }
+            return Answer { replayed: true, ..Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now()) };
+        }
+        let inner = self.inner.clone();
+        let driving = tokio::spawn(async move {
+            let driven = inner.drive(&mut task, effect).await;
+            inner.dress(&task, driven)
+        });
+        driving.await.unwrap_or_else(|e| {
+            Answer::refused("internal_error", format!("the call's task ended: {e}; the effect's record tells what happened"))
+        })
+    }
+
+    /// Finds out which effect the call is.
+    async fn task(&self, tool: Arc<Registered>, call: Call) -> Result<Task, Box<Answer>> {
+        let inner = &self.inner;
+        let now = inner.clock.now();
+        let failed = |error: &LedgerError| Box::new(ledger_answer(error, None));
+        let stored = if tool.policy.redact.is_empty() {
+            call.args.clone()
+        } else {
+            redact_args(&call.args, &tool.policy.redact, &inner.salt(&call.tenant).await.map_err(|e| failed(&e))?)
+        };
+        // Identity is taken from what is stored, so that it can be checked from the ledger alone.
+        let identified = Call { args: stored.clone(), ..call.clone() };
+        let identity = identified.identity(&tool.policy).map_err(|MissingKeyArgument { path }| {
+            let message = format!("the key of {} is made from the argument {path:?}, which the call does not have", tool.name);
+            Box::new(Answer::refused("invalid_arguments", message))
+        })?;
+        let (key, family) = match identity {
+            Identity::Fixed(key) => (key, None),
+            Identity::Fresh => (call.fresh_key(uuid::Uuid::now_v7().as_bytes()), None),
+            Identity::Windowed(family) => {
+                let (generation, _) = inner.ledger.newest::<u64>(family.stream()).await.map_err(|e| failed(&e))?;
+                (family.key(generation.0), Some((family, generation)))
+            }
+        };
+        let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
+        let wait_until = now + tool.policy.wait_max;
+        Ok(Task { tool, call, stored, key, family, series, wait_until, runnable: true })
+    }
+
+    /// A windowed call whose last equal call ended too long ago is a new effect: the next of its family.
+    async fn renew_window(&self, mut task: Task, effect: Effect) -> Result<(Task, Effect), Box<Answer>> {
+        let (Some((family, generation)), Some(window)) = (task.family, task.tool.policy.dedupe_window) else { return Ok((task, effect)) };
+        let ended = match &effect.state {
+            State::Done(done) => Some(done.at),
+            State::Failed { at, .. } | State::Cancelled { at, .. } | State::Undone { at, .. } => Some(*at),
+            _ => None,
+        };
+        let over = effect.expired || ended.is_some_and(|at| at + window <= self.inner.clock.now());
+        if !over {
+            return Ok((task, effect));
+        }
+        let next = generation.next();
+        let summary = plain_summary(StreamKind::Window, task.call.tenant.clone());
+        let moved = self.inner.ledger.append(vec![self.inner.ledger.replacing(family.stream(), generation, &next.0, summary)]).await;
+        let generation = match moved {
+            Ok(()) => next,
+            // An equal call was faster: join its effect.
+            Err(LedgerError::Conflict) => match self.inner.ledger.newest::<u64>(family.stream()).await {
+                Ok((generation, _)) => generation,
+                Err(error) => return Err(Box::new(ledger_answer(&error, None))),
+            },
+            Err(error) => return Err(Box::new(ledger_answer(&error, None))),
+        };
+        task.key = family.key(generation.0);
+        task.family = Some((family, generation));
+        match self.inner.ledger.load(task.key).await {
+            Ok(effect) => Ok((task, effect)),
+            Err(error) => Err(Box::new(ledger_answer(&error, None))),
+        }
+    }
+
+    async fn unrecorded(&self, tool: &Registered, call: &Call) -> Answer {
+        let key = call.fresh_key(uuid::Uuid::now_v7().as_bytes());
+        let outcome = execute::unrecorded(&*tool.tool, invocation(tool, call, key, 1)).await;
+        let blank = Answer { attempt: 1, ..Answer::refused("", "") };
+        match outcome {
+            Outcome::Done(success) => {
+                let outcome = if tool.is_pure() { "pure" } else { "side_effect_committed" };
+                Answer { status: Status::Success, data: Some(success.result), error: None, flags: success.flags, outcome, ..blank }
+            }
+            Outcome::NotDone(failure) => Answer { error: Some((&failure).into()), outcome: "permanent_failure", ..blank },
+            Outcome::Unknown(failure) => {
+                let status = if failure.code == "timeout" { Status::Timeout } else { Status::Error };
+                let outcome = if tool.is_pure() { "permanent_failure" } else { "in_doubt" };
+                Answer { status, error: Some((&failure).into()), outcome, ..blank }
+            }
+        }
+    }
+
+    /// What shadow mode does instead of a replay: says so, and runs it unprotected.
+    async fn shadow(&self, task: &Task, effect: &Effect) -> Answer {
+        tracing::warn!(effect = %effect.key, tool = %task.tool.name, state = effect.state.word(), "shadow: this call would have been answered from the record; it runs again");
+        self.unrecorded(&task.tool, &task.call).await
+    }
+
+    fn unknown_tool(&self, name: &ToolName) -> Answer {
+        let hint = match self.inner.tools.nearest(name.as_str()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "`counterfoil tools list` shows what there is".into(),
+        };
+        Answer::refused("unknown_tool", format!("there is no tool {name}; {hint}"))
+    }
+}
+
+pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt: u32) -> Invocation {
+    Invocation {
+        tool: tool.name.clone(),
+        tenant: call.tenant.clone(),
+        key,
+        attempt,
+        run: call.run.clone(),
+        args: call.args.clone(),
+        timeout: tool.policy.timeout,
+        result_bytes_max: tool.policy.result_bytes_max,
+    }
+}
+
+impl Inner {
+    /// The loop. Everything that happens to an effect, live or recovered, happens here.
+    pub(crate) async fn drive(&self, task: &mut Task, mut effect: Effect) -> Result<(Effect, Ending), LedgerError> {
+        loop {
+            let decision = match self.decide(task, &effect) {
+                Ok(decision) => decision,
+                Err(answer) => return Ok((effect, answer)),
+            };
+            let step = match decision {
+                Decision::Replay => return Ok((effect, Ending::Recorded)),
+                Decision::Refuse(refusal) => return Ok((effect, Ending::Refused(refusal))),
+                Decision::Hold(hold) => return Ok((effect, Ending::Held(hold))),
+                Decision::Wait { until } => match self.wait(task, &effect, until).await? {
+                    Some(changed) => Ok(changed),
+                    None => return Ok((effect, Ending::StillRunning)),
+                },
+                Decision::Record(entry) => self.ledger.record(&effect, vec![entry.clone()], conclude::seal_of_fact(&entry)).await,
+                Decision::AskApproval => self.ask_approval(task, &effect).await,
+                Decision::Probe => self.probe(task, &effect).await,
+                Decision::Execute(attempt) => match self.execute(task, &effect, attempt).await {
+                    Ok(Ok(effect)) => Ok(effect),
+                    Ok(Err(barred)) => return Ok((effect, barred)),
+                    Err(error) => Err(error),
+                },
+            };
+            effect = match step {
+                Ok(effect) => effect,
+                // Someone else wrote first: look again and decide anew.
+                Err(LedgerError::Conflict) => self.ledger.load(task.key).await?,
+                Err(error) => return Err(error),
+            };
+        }
+    }
+
+    async fn execute(&self, task: &mut Task, effect: &Effect, attempt: Attempt) -> Result<Result<Effect, Ending>, LedgerError> {
+        let policy = &task.tool.policy;
+        let pass = match self.gates.pass(&task.call.tenant, &task.tool.name, policy, task.series.deadline).await? {
+            Ok(pass) => pass,
+            Err(barred) => return Ok(Err(Ending::NotAdmitted(barred.0, barred.1))),
+        };
+        let beside = match budget::spend(&self.ledger, task, effect).await? {
+            Ok(writes) => writes,
+            Err(message) => return Ok(Err(Ending::NotAdmitted(Status::Error, AnswerError::new("budget_exceeded", message)))),
+        };
+        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
+        let permit = self.ledger.begin(effect, attempt, policy.lease, opened.into_iter().collect(), beside).await?; // the claim is durable
+        task.series.attempts += 1;
+        let alive = self.heartbeat.watch(&permit);
+        let invocation = invocation(&task.tool, &task.call, task.key, attempt.number);
+        let outcome = execute::attempt(&permit, &*task.tool.tool, invocation.clone()).await; // the world changes
+        let concluding = Concluding {
+            tool: &task.tool,
+            invocation: &invocation,
+            series: task.series,
+            outcome: &outcome,
+            salt: self.salt.get(),
+            jitter: jitter(),
+        };
+        let recorded = conclude::finish(&self.ledger, &permit, &concluding).await; // the outcome and its receipt are durable
+        drop(alive);
+        match recorded {
+            Ok(effect) => {
+                self.gates.report(pass, policy, &outcome).await?;
+                Ok(Ok(effect))
+            }
+            Err(error) => {
+                // Not recorded, so not answered. The report is kept and brought in when the store is back.
+                conclude::keep_trying(self.ledger.clone(), permit, concluding.into_owned());
+                Err(error)
+            }
+        }
+    }
+
+    async fn probe(&self, task: &mut Task, effect: &Effect) -> Result<Effect, LedgerError> {
+        task.series.probes += 1;
+        let invocation = invocation(&task.tool, &task.call, task.key, effect.attempts);
+        let answer = execute::probe(&*task.tool.tool, invocation.clone(), task.tool.policy.timeout).await;
+        conclude::probed(&self.ledger, effect, &task.tool, &invocation, answer, self.clock.now()).await
+    }
+
+    async fn ask_approval(&self, task: &Task, effect: &Effect) -> Result<Effect, LedgerError> {
+        let now = self.clock.now();
+        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
+        let asked = Entry::ApprovalAsked { at: now, expires: now + task.tool.policy.approval_expires };
+        self.ledger.record(effect, opened.into_iter().chain([asked]).collect(), None).await
+    }
+
+    /// `None` when the time to wait is over and nothing changed.
+    async fn wait(&self, task: &Task, effect: &Effect, until: Timestamp) -> Result<Option<Effect>, LedgerError> {
+        let waiter = self.ledger.wakeups().register(counterfoil_core::StreamId::effect(&task.key));
+        loop {
+            let woken = waiter.notify.notified();
+            let current = self.ledger.load(task.key).await?;
+            let now = self.clock.now();
+            if current.version != effect.version || until <= now {
+                return Ok(Some(current));
+            }
+            // Its own retries wait for as long as the deadline allows, someone else's work for `wait_max`.
+            let patience = if task.series.attempts > 0 { task.series.deadline } else { task.wait_until };
+            if patience <= now {
+                return Ok(None);
+            }
+            let foreign = matches!(&current.state, State::Running(claim) if claim.worker != *self.ledger.worker());
+            if foreign && self.holder_gone(&current) {
+                return Ok(Some(current));
+            }
+            let nap = until.min(patience).since(now);
+            let nap = if foreign { nap.min(OTHER_PROCESS_LOOK_EVERY) } else { nap };
+            // Either end leads to another look.
+            drop(tokio::time::timeout(nap, woken).await);
+        }
+    }
+
+    fn decide(&self, task: &Task, effect: &Effect) -> Result<Decision, Ending> {
+        let needs_approval = match &task.tool.approval {
+            Some(rule) if !effect.approved => match rule(&task.call.args) {
+                Ok(needed) => needed,
+                Err(message) => return Err(Ending::NotAdmitted(Status::Error, AnswerError::new("approval_rule_failed", message))),
+            },
+            _ => false,
+        };
+        Ok(decide(
+            effect,
+            &Conditions {
+                now: self.clock.now(),
+                policy: &task.tool.policy,
+                series: task.series,
+                fingerprint: task.stored.fingerprint(),
+                can_probe: task.tool.tool.can_probe(),
+                needs_approval,
+                holder_gone: self.holder_gone(effect),
+                runnable: task.runnable,
+            },
+        ))
+    }
+
+    fn holder_gone(&self, effect: &Effect) -> bool {
+        matches!(&effect.state, State::Running(claim) if self.liveness.gone(&claim.worker))
+    }
+
+    fn opened(&self, task: &Task) -> Opened {
+        let policy = &task.tool.policy;
+        Opened {
+            at: self.clock.now(),
+            tenant: task.call.tenant.clone(),
+            caller: task.call.caller.clone(),
+            tool: task.tool.name.clone(),
+            args: task.stored.clone(),
+            fingerprint: task.stored.fingerprint(),
+            run: task.call.run.clone(),
+            step: task.call.step.clone(),
+            redacted: task.stored != task.call.args,
+            settles: policy.repeatable() || task.tool.tool.can_probe(),
+            retain_ms: u64::try_from(policy.retain.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn dress(&self, task: &Task, driven: Result<(Effect, Ending), LedgerError>) -> Answer {
+        match driven {
+            Ok((effect, ending)) => {
+                let replayed = matches!(ending, Ending::Recorded) && task.series.attempts == 0 && task.series.probes == 0;
+                Answer { replayed, ..Answer::from_ending(&effect, ending, self.clock.now()) }
+            }
+            Err(error) => ledger_answer(&error, Some(task)),
+        }
+    }
+
+    async fn salt(&self, tenant: &Tenant) -> Result<Salt, LedgerError> {
+        let fresh = || {
+            let (a, b) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+            let mut salt = [0; 32];
+            salt[..16].copy_from_slice(a.as_bytes());
+            salt[16..].copy_from_slice(b.as_bytes());
+            salt
+        };
+        self.salt.get_or_try_init(|| self.ledger.salt(fresh, tenant)).await.cloned()
+    }
+}
+
+/// The answer when the ledger itself failed. Whether the world was touched depends on how far the call had come.
+fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer {
+    let code = match error {
+        LedgerError::Store(counterfoil_store::StoreError::Corrupt { .. }) | LedgerError::Fold { .. } => "ledger_corrupt",
+        _ => "store_unavailable",
+    };
+    match task {
+        Some(task) if task.series.attempts > 0 => {
+            let message = format!(
+                "{error}. The tool was called, and what it answered could not be recorded: the effect {} is in doubt until the ledger is back",
+                task.key
+            );
+            let answer = Answer::unrecorded(Status::InDoubt, AnswerError::new(code, message));
+            Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: "in_doubt", ..answer }
+        }
+        _ => {
+            let error = AnswerError::new(code, format!("{error}. Nothing was run: no ledger, no execution"))
+                .retriable(Some(Duration::from_secs(1)));
+            Answer { effect: task.map(|t| t.key), ..Answer::unrecorded(Status::Error, error) }
+        }
+    }
+}
+
+/// A number between 0 and 1 for the retry schedule.
+fn jitter() -> f64 {
+    uuid::Uuid::new_v4().as_u64_pair().1 as f64 / u64::MAX as f64
+}
