@@ -1,1 +1,48 @@
-fn main() {}
+//! The command line: what was typed → what is meant → one command.
+//!
+//! Data goes to stdout, everything else to stderr; exit codes are listed in `counterfoil help exit-codes` and in the README.
+
+mod bench;
+mod cli;
+mod commands;
+mod demo;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    output::start_logging(cli.global.log);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return output::failed(&cli.global, &anyhow::anyhow!("threads cannot be started: {error}")),
+    };
+    let done = runtime.block_on(run(&cli));
+    // Tasks that still bring in reports have had their chance: what they hold is in doubt in the ledger, not lost.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    match done {
+        Ok(code) => code.into(),
+        Err(error) => output::failed(&cli.global, &error),
+    }
+}
+
+async fn run(cli: &Cli) -> anyhow::Result<output::Exit> {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Demo(args) => demo::run(global, args).await,
+        Command::Init(args) => commands::init::run(global, args),
+        Command::Call(args) => commands::call::run(global, args).await,
+        Command::Tools(args) => commands::tools::run(global, args).await,
+        Command::Effects(args) => commands::effects::run(global, args).await,
+        Command::Breakers(args) => commands::breakers::run(global, args).await,
+        Command::Recover => commands::recover::run(global).await,
+        Command::Receipts(args) => commands::receipts::run(global, args).await,
+        Command::Doctor => commands::doctor::run(global).await,
+        Command::Bench(args) => bench::run(global, args).await,
+        Command::Completions(args) => commands::completions::run(args),
+    }
+}

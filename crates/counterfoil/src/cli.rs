@@ -1,0 +1,321 @@
+//! What can be typed. Help texts teach: each command says what it does to the world and gives an example.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const ABOUT: &str = "A side-effect safety runtime for AI agents and workflows";
+
+const LONG_ABOUT: &str = "\
+Counterfoil stands between whoever decides (an agent, a workflow, a script) and the world (a bank, a mailbox, a file).
+No side effect runs without the ledger's permission, none is run again on a guess, each leaves a receipt.
+
+Start here:
+  counterfoil demo                 a payment that is made once although the process was killed in the middle
+  counterfoil init                 write a commented counterfoil.yaml
+  counterfoil call TOOL --args '{…}' --key order-7
+  counterfoil effects list --state in_doubt     the operator's inbox";
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done (or replayed)
+  1  the ledger or this program failed; for a call, nothing was run unless the message says so
+  2  bad usage, bad config, bad input: nothing was run
+  3  refused: nothing was run (unknown tool, key reused with other arguments, breaker open, limit, wrong state, not found)
+  4  failed: it certainly did not happen
+  5  in doubt: it may or may not have happened, and will not be run again on a guess
+  6  pending: still running, or waiting for approval
+  7  cancelled";
+
+#[derive(Debug, Parser)]
+#[command(name = "counterfoil", version, about = ABOUT, long_about = LONG_ABOUT, after_long_help = EXIT_CODES, propagate_version = true)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Args)]
+pub struct Global {
+    /// The config file [default: ./counterfoil.yaml]
+    #[arg(long, short = 'c', global = true, env = "COUNTERFOIL_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The ledger, instead of the one the config names: sqlite:FILE or memory:
+    #[arg(long, global = true, env = "COUNTERFOIL_STORE", value_name = "URL")]
+    pub store: Option<String>,
+    /// Print JSON on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to log to stderr
+    #[arg(long, global = true, env = "COUNTERFOIL_LOG", value_enum, default_value_t = Log::Warn, value_name = "LEVEL")]
+    pub log: Log,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Log {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show a payment that is made once although the process was killed in the middle
+    #[command(long_about = "Starts a small bank (a real HTTP server in a child process that counts charges), lets an agent-like loop charge a card, kills the \
+                            worker with SIGKILL between the charge and the record, restarts it, and shows how the doubt is settled by asking the bank. Then \
+                            does the same with a loop that just retries. Needs no config and no network; everything lives in a temporary folder.")]
+    Demo(DemoArgs),
+    /// Write a commented counterfoil.yaml to start from
+    Init(InitArgs),
+    /// Ask for a side effect: once, whatever happens
+    #[command(after_long_help = CALL_EXAMPLES)]
+    Call(CallArgs),
+    /// The tools of the config: list, show, check
+    Tools(ToolsArgs),
+    /// What was done, what is in doubt, and what to do about it
+    Effects(EffectsArgs),
+    /// The breakers that keep calls away from dependencies that fail
+    Breakers(BreakersArgs),
+    /// Look once at everything that is due: lost workers, open doubts, approved calls, interrupted undos
+    Recover,
+    /// The receipts of a run or of a tenant: list, verify
+    Receipts(ReceiptsArgs),
+    /// Look at the config, the ledger and this machine, and say what is wrong
+    Doctor,
+    /// Measure durable effects per second on this disk, beside the raw limit
+    Bench(BenchArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+const CALL_EXAMPLES: &str = "\
+Examples:
+  counterfoil call write_note --args '{\"name\":\"hello\",\"text\":\"hi\"}' --key note-1
+  counterfoil call write_note --args @note.json --run trip-7 --step notes
+  echo '{\"name\":\"a\",\"text\":\"b\"}' | counterfoil call write_note --args -
+
+The same key with the same arguments gives the recorded answer and touches nothing; with other arguments it is refused.
+Within a run (--run), equal calls of one step are one call. With neither key nor run each call is a new one.";
+
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Keep the temporary folder with the ledger, and print where it is
+    #[arg(long)]
+    pub keep: bool,
+    /// What the demo's own child processes do (used by the demo itself)
+    #[arg(long, hide = true, value_name = "PART")]
+    pub part: Option<String>,
+    #[arg(long, hide = true, value_name = "URL")]
+    pub bank: Option<String>,
+    #[arg(long, hide = true, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Where to write it
+    #[arg(default_value = "counterfoil.yaml")]
+    pub file: PathBuf,
+    /// Overwrite a file that is there
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CallArgs {
+    /// The tool's name
+    pub tool: String,
+    /// The arguments as JSON; @FILE reads a file, - reads stdin
+    #[arg(long, short = 'a', default_value = "{}", value_name = "JSON")]
+    pub args: String,
+    /// Your own key for this call: 1 to 255 printable ASCII characters
+    #[arg(long, short = 'k')]
+    pub key: Option<String>,
+    /// The run this call belongs to
+    #[arg(long)]
+    pub run: Option<String>,
+    /// Where in the run it stands
+    #[arg(long, requires = "run")]
+    pub step: Option<String>,
+    /// Tells apart equal calls of one step that are meant to be two
+    #[arg(long, default_value_t = 0, requires = "run", value_name = "N")]
+    pub ordinal: u32,
+    /// Who asks
+    #[arg(long, default_value = "cli")]
+    pub caller: String,
+}
+
+#[derive(Debug, Args)]
+pub struct ToolsArgs {
+    #[command(subcommand)]
+    pub command: ToolsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ToolsCommand {
+    /// All tools with their effect class and whether they may be repeated
+    List,
+    /// One tool with its policy
+    Show { tool: String },
+    /// Check the config: every mistake at once, with line and suggestion
+    Check,
+}
+
+#[derive(Debug, Args)]
+pub struct EffectsArgs {
+    #[command(subcommand)]
+    pub command: EffectsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum EffectsCommand {
+    /// Effects by state, tool or run, newest first; `--state in_doubt` is the operator's inbox
+    List(ListArgs),
+    /// One effect with its whole history
+    Show {
+        /// 64 hex digits, or the first 8 or more
+        key: String,
+    },
+    /// Close a doubt: say what happened in the world
+    Resolve(ResolveArgs),
+    /// Try a failed effect again, now
+    Retry(OperateArgs),
+    /// Stop an effect that has not ended
+    Cancel(OperateArgs),
+    /// Undo what was done, by the call that was worked out when it was done
+    Undo(OperateArgs),
+    /// Let a call that waits for approval run, and run it
+    Approve(OperateArgs),
+    /// Refuse a call that waits for approval
+    Deny(OperateArgs),
+    /// Drop finished effects whose time is over, leaving tombstones
+    Prune,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// in_doubt, running, done, failed, retrying, waiting_approval, cancelled, undoing, undone, undo_failed, ready (several: a,b)
+    #[arg(long, value_delimiter = ',')]
+    pub state: Vec<String>,
+    #[arg(long)]
+    pub tool: Option<String>,
+    #[arg(long)]
+    pub run: Option<String>,
+    /// Only those that last changed longer ago than this, e.g. 10m, 2h, 7d
+    #[arg(long, value_name = "AGE")]
+    pub older_than: Option<String>,
+    #[arg(long, default_value_t = 50)]
+    pub limit: usize,
+    /// Go on where the last page ended (its `next`)
+    #[arg(long, value_name = "POSITION")]
+    pub below: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("verdict").required(true))]
+pub struct ResolveArgs {
+    /// 64 hex digits, or the first 8 or more
+    pub key: String,
+    /// It happened: the key answers from now on
+    #[arg(long, group = "verdict")]
+    pub happened: bool,
+    /// What the world answered, as JSON (with --happened)
+    #[arg(long, value_name = "JSON", default_value = "null", requires = "happened")]
+    pub result: String,
+    /// It did not happen: the same key may run again
+    #[arg(long, group = "verdict")]
+    pub did_not_happen: bool,
+    /// It did not happen and shall not: the effect ends failed
+    #[arg(long, group = "verdict")]
+    pub give_up: bool,
+    /// It happened and shall not have: record it as done, then undo it
+    #[arg(long, group = "verdict")]
+    pub undo: bool,
+    #[command(flatten)]
+    pub who: WhoArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct OperateArgs {
+    /// 64 hex digits, or the first 8 or more
+    pub key: String,
+    #[command(flatten)]
+    pub who: WhoArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct WhoArgs {
+    /// Who decides this; ends up in the ledger
+    #[arg(long, env = "COUNTERFOIL_OPERATOR", default_value = "operator")]
+    pub by: String,
+    /// Why; ends up in the ledger
+    #[arg(long, default_value = "")]
+    pub why: String,
+}
+
+#[derive(Debug, Args)]
+pub struct BreakersArgs {
+    #[command(subcommand)]
+    pub command: BreakersCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BreakersCommand {
+    /// The breaker of every tool
+    List,
+    /// Close a breaker now
+    Reset { tool: String },
+    /// Hold a breaker open until it is reset: nothing is sent to the tool
+    Open {
+        tool: String,
+        #[arg(long, default_value = "opened by hand")]
+        why: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptsArgs {
+    #[command(subcommand)]
+    pub command: ReceiptsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ReceiptsCommand {
+    /// The receipts of a run, or of the calls outside runs, in order; the chain is verified on the way
+    List {
+        #[arg(long)]
+        run: Option<String>,
+    },
+    /// Verify the chain of a run, or of the calls outside runs
+    Verify {
+        #[arg(long)]
+        run: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Callers at once; several are measured one after the other
+    #[arg(long, value_delimiter = ',', default_value = "1,64,1024")]
+    pub concurrency: Vec<usize>,
+    /// How long each figure is measured
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Fill the ledger with this many effects first
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub fill: u64,
+    /// Where to put the temporary ledger [default: a folder beside the current one]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Part of the benchmark's own child process
+    #[arg(long, hide = true)]
+    pub part: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    pub shell: clap_complete::Shell,
+}

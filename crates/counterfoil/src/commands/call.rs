@@ -1,0 +1,43 @@
+//! `counterfoil call`: one side effect.
+
+use std::io::Read;
+
+use counterfoil_core::canonical::{ARGS_BYTES_MAX, CanonicalJson};
+use counterfoil_core::ids::{CallKey, Kind, Name, NameError};
+use counterfoil_core::{Call, Caller, RunId, StepPath, ToolName};
+
+use super::house::House;
+use crate::cli::{CallArgs, Global};
+use crate::output::{self, Exit, Refused};
+
+pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
+    // What was typed is checked before the ledger is even opened: a mistake leaves no trace.
+    let tool: ToolName = name("tool", &args.tool)?;
+    let key: Option<CallKey> = args.key.as_deref().map(|k| name("--key", k)).transpose()?;
+    let run: Option<RunId> = args.run.as_deref().map(|r| name("--run", r)).transpose()?;
+    let step: Option<StepPath> = args.step.as_deref().map(|s| name("--step", s)).transpose()?;
+    let caller: Caller = name("--caller", &args.caller)?;
+    let json = read_args(&args.args)?;
+    let canonical = CanonicalJson::parse(&json).map_err(|e| Refused::usage("invalid_arguments", format!("--args: {e}; nothing was run")))?;
+    let house = House::open(global)?;
+    let call = Call { tenant: house.config.tenant.clone(), caller, tool, args: canonical, key, run, step, ordinal: args.ordinal };
+    let answer = house.runtime.call(call).await;
+    Ok(output::answer(global, &answer))
+}
+
+fn name<K: Kind>(flag: &str, text: &str) -> anyhow::Result<Name<K>> {
+    Name::new(text).map_err(|e: NameError| Refused::usage("invalid_name", format!("{flag}: {e}; nothing was run")))
+}
+
+fn read_args(typed: &str) -> anyhow::Result<String> {
+    // One byte more than allowed is enough to say that it is too much.
+    let limit = ARGS_BYTES_MAX as u64 + 1;
+    let mut text = String::new();
+    let read = match typed.strip_prefix('@') {
+        _ if typed == "-" => std::io::stdin().take(limit).read_to_string(&mut text),
+        Some(path) => std::fs::File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text)),
+        None => return Ok(typed.to_owned()),
+    };
+    read.map_err(|e| Refused::usage("invalid_arguments", format!("--args {typed}: {e}; nothing was run")))?;
+    Ok(text)
+}

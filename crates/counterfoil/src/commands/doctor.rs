@@ -1,0 +1,84 @@
+//! `counterfoil doctor`: is everything in order, and if not, what to do.
+
+use std::time::Instant;
+
+use counterfoil::compose;
+use counterfoil_store::Query;
+
+use super::house;
+use crate::cli::Global;
+use crate::output::{self, Exit};
+
+struct Finding {
+    good: bool,
+    what: &'static str,
+    text: String,
+}
+
+pub async fn run(global: &Global) -> anyhow::Result<Exit> {
+    let findings = look(global).await;
+    let bad = findings.iter().filter(|f| !f.good).count();
+    if global.json {
+        let items: Vec<_> = findings.iter().map(|f| serde_json::json!({ "ok": f.good, "what": f.what, "text": f.text })).collect();
+        output::json(&serde_json::json!({ "ok": bad == 0, "findings": items }));
+    } else {
+        for f in &findings {
+            output::data(format_args!("{}  {:<9} {}", if f.good { "ok " } else { "BAD" }, f.what, f.text));
+        }
+        output::note(if bad == 0 { "all is well".to_owned() } else { format!("{bad} to look at") });
+    }
+    Ok(if bad == 0 { Exit::Done } else { Exit::Broken })
+}
+
+async fn look(global: &Global) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut add = |good, what, text: String| findings.push(Finding { good, what, text });
+    add(true, "version", env!("CARGO_PKG_VERSION").to_owned());
+    let config = match house::config(global) {
+        Ok(config) => config,
+        Err(error) => {
+            add(false, "config", format!("{error:#}"));
+            return findings;
+        }
+    };
+    let named = house::config_path(global).map_or_else(|| "none; defaults are used (`counterfoil init` writes one)".to_owned(), |p| p.display().to_string());
+    add(true, "config", named);
+    add(true, "mode", format!("{:?}", config.mode).to_lowercase());
+    let started = Instant::now();
+    let opened = match compose::open_store(&config.store) {
+        Ok(opened) => opened,
+        Err(error) => {
+            add(false, "ledger", error.to_string());
+            return findings;
+        }
+    };
+    add(true, "ledger", format!("{} (opened in {} ms)", config.store, started.elapsed().as_millis()));
+    if opened.sqlite.is_none() {
+        add(false, "durable", "memory: forgets everything when the process ends; use it for tests only".into());
+    }
+    let runtime = match compose::runtime(&opened, &config) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            add(false, "tools", error.to_string());
+            return findings;
+        }
+    };
+    add(true, "tools", format!("{} registered", runtime.tools().len()));
+    for (what, states, good_if_none) in [("doubts", vec!["in_doubt"], true), ("running", vec!["running"], false), ("undos", vec!["undo_failed"], true)] {
+        let query = Query { states: states.clone(), limit: 1000, ..Query::effects(config.tenant.clone()) };
+        match runtime.ledger().search(query).await {
+            Ok(page) if page.found.is_empty() => add(true, what, "none".into()),
+            Ok(page) => {
+                let oldest = page.found.iter().map(|f| f.at).min().map(super::effects::time).unwrap_or_default();
+                let text = format!("{} {}, the oldest since {oldest}: counterfoil effects list --state {}", page.found.len(), states[0], states[0]);
+                add(!good_if_none, what, text);
+            }
+            Err(error) => add(false, what, error.to_string()),
+        }
+    }
+    match runtime.ledger().receipts(&config.tenant, None).await {
+        Ok(receipts) => add(true, "receipts", format!("{} outside runs, every link holds", receipts.len())),
+        Err(error) => add(false, "receipts", error.to_string()),
+    }
+    findings
+}

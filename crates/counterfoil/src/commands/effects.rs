@@ -1,0 +1,334 @@
+//! `counterfoil effects`: what was done, what is in doubt, and what a person does about it.
+
+use std::time::Duration;
+
+use counterfoil_core::effect::State;
+use counterfoil_core::ids::Digest32;
+use counterfoil_core::summary::state_word;
+use counterfoil_core::{Effect, EffectKey, Json, RunId, Timestamp, ToolName};
+use counterfoil_runtime::{OperateError, Operator, Resolution};
+use counterfoil_store::{Found, Position, Query};
+
+use super::house::House;
+use crate::cli::{EffectsArgs, EffectsCommand, Global, ListArgs, OperateArgs, ResolveArgs, WhoArgs};
+use crate::output::{self, Exit, Refused};
+
+/// Effects looked through for a short key. Beyond that, the whole key is needed.
+const PREFIX_SEARCH_MAX: usize = 100_000;
+const PREFIX_DIGITS_MIN: usize = 8;
+/// Streams pruned in one slice, so that calls in between are not held up.
+const PRUNE_SLICE: usize = 500;
+
+pub async fn run(global: &Global, args: &EffectsArgs) -> anyhow::Result<Exit> {
+    if let EffectsCommand::List(list_args) = &args.command {
+        return list(global, list_args).await;
+    }
+    let house = House::open(global)?;
+    match &args.command {
+        EffectsCommand::List(_) => unreachable!("answered above"),
+        EffectsCommand::Show { key } => show(global, &house, key).await,
+        EffectsCommand::Resolve(args) => resolve(global, &house, args).await,
+        EffectsCommand::Prune => prune(global, &house).await,
+        EffectsCommand::Retry(args) => {
+            let (key, operator) = target(&house, args).await?;
+            answered(global, house.runtime.retry(key, &operator).await)
+        }
+        EffectsCommand::Undo(args) => {
+            let (key, operator) = target(&house, args).await?;
+            answered(global, house.runtime.undo(key, &operator).await)
+        }
+        EffectsCommand::Approve(args) => {
+            let (key, operator) = target(&house, args).await?;
+            answered(global, house.runtime.approve(key, &operator).await)
+        }
+        EffectsCommand::Cancel(args) => {
+            let (key, operator) = target(&house, args).await?;
+            changed(global, house.runtime.cancel(key, &operator).await)
+        }
+        EffectsCommand::Deny(args) => {
+            let (key, operator) = target(&house, args).await?;
+            changed(global, house.runtime.deny(key, &operator).await)
+        }
+    }
+}
+
+async fn list(global: &Global, args: &ListArgs) -> anyhow::Result<Exit> {
+    let states = args.state.iter().map(|s| state(s)).collect::<anyhow::Result<Vec<_>>>()?;
+    let tool = args.tool.as_deref().map(ToolName::new).transpose().map_err(|e| Refused::usage("invalid_name", format!("--tool: {e}")))?;
+    let run = args.run.as_deref().map(RunId::new).transpose().map_err(|e| Refused::usage("invalid_name", format!("--run: {e}")))?;
+    let age = args.older_than.as_deref().map(parse_age).transpose()?;
+    let house = House::open(global)?;
+    let now = house.runtime.now();
+    let query = Query {
+        states,
+        tool,
+        run,
+        before: age.map(|age| now - age),
+        below: args.below.map(Position),
+        limit: args.limit.clamp(1, 10_000),
+        ..Query::effects(house.config.tenant.clone())
+    };
+    let page = house.runtime.ledger().search(query).await?;
+    if global.json {
+        let items: Vec<_> = page.found.iter().map(|f| found_item(f, now)).collect();
+        output::json(&serde_json::json!({ "effects": items, "next": page.next.map(|p| p.0) }));
+        return Ok(Exit::Done);
+    }
+    if page.found.is_empty() {
+        output::note("no effects");
+        return Ok(Exit::Done);
+    }
+    let mut table = output::table(&["effect", "state", "tool", "run", "age"]);
+    for f in &page.found {
+        let s = &f.summary;
+        let text = |o: Option<String>| o.unwrap_or_default();
+        table.add_row([
+            key_of(f).to_string(),
+            s.state.to_owned(),
+            text(s.tool.as_ref().map(ToString::to_string)),
+            text(s.run.as_ref().map(ToString::to_string)),
+            age_text(now.since(f.at)),
+        ]);
+    }
+    output::print_table(&table);
+    if let Some(next) = page.next {
+        output::note(format_args!("more: --below {}", next.0));
+    }
+    Ok(Exit::Done)
+}
+
+fn state(text: &str) -> anyhow::Result<&'static str> {
+    let known = state_word(text).filter(|w| !w.is_empty());
+    known.ok_or_else(|| {
+        let all = "in_doubt, running, done, failed, retrying, waiting_approval, cancelled, undoing, undone, undo_failed, ready";
+        Refused::usage("invalid_state", format!("--state {text:?}: there is no such state; there are {all}"))
+    })
+}
+
+fn parse_age(text: &str) -> anyhow::Result<Duration> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match &text[split..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => 0,
+    };
+    let number: Option<u64> = text[..split].parse().ok();
+    match number.and_then(|n| n.checked_mul(unit)).filter(|_| unit > 0) {
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+        None => Err(Refused::usage("invalid_age", format!("--older-than {text:?}: write a number and a unit: 30s, 10m, 2h, 7d"))),
+    }
+}
+
+async fn show(global: &Global, house: &House, key: &str) -> anyhow::Result<Exit> {
+    let key = find_key(house, key).await?;
+    let effect = house.runtime.effect(key).await.map_err(operate_refused)?;
+    let history = house.runtime.history(key).await?;
+    if global.json {
+        output::json(&effect_item(&effect, Some(&history)));
+        return Ok(Exit::Done);
+    }
+    let field = |name: &str, value: &dyn std::fmt::Display| output::data(format_args!("{name:>10}  {value}"));
+    field("effect", &effect.key);
+    field("state", &if effect.expired { "expired" } else { effect.state.word() });
+    field("outcome", &effect.world().word());
+    if let Some(opened) = &effect.opened {
+        field("tool", &opened.tool);
+        field("args", &opened.args.as_str());
+        field("caller", &opened.caller);
+        if let Some(run) = &opened.run {
+            field("run", run);
+        }
+        if let Some(step) = &opened.step {
+            field("step", step);
+        }
+    }
+    field("attempts", &effect.attempts);
+    match &effect.state {
+        State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. } => {
+            field("result", &done.result);
+            if let Some(undo) = &done.undo {
+                field("undo", &format!("{} {}", undo.tool, undo.args.as_str()));
+            }
+        }
+        State::InDoubt(doubt) => {
+            field("doubt", &format!("{}: {}", doubt.failure.code, doubt.failure.message));
+            if let Some(said) = &doubt.probe_said {
+                field("probe", said);
+            }
+            field("next", &format!("counterfoil effects resolve {} --happened --result JSON | --did-not-happen", effect.key));
+        }
+        State::Failed { failure, .. } => field("failure", &format!("{}: {}", failure.code, failure.message)),
+        State::Retrying(failed) => field("failure", &format!("{}: {} (again from {})", failed.failure.code, failed.failure.message, time(failed.not_before))),
+        _ => {}
+    }
+    output::data("   history");
+    for line in &history {
+        output::data(format_args!("  {}", line_text(line)));
+    }
+    Ok(Exit::Done)
+}
+
+/// One entry of a history on one line: when, what, and the rest as it is stored.
+fn line_text(line: &serde_json::Value) -> String {
+    let at = line["at"].as_i64().map(|us| time(Timestamp(us))).unwrap_or_default();
+    let Some((word, rest)) = line["entry"].as_object().and_then(|o| o.iter().next()) else { return at };
+    let mut rest = rest.clone();
+    if let Some(fields) = rest.as_object_mut() {
+        // Shown above, or nothing people look for.
+        for hidden in ["args", "fingerprint", "tenant", "retain_ms", "settles"] {
+            fields.remove(hidden);
+        }
+    }
+    format!("{at}  {word:<12} {rest}")
+}
+
+async fn resolve(global: &Global, house: &House, args: &ResolveArgs) -> anyhow::Result<Exit> {
+    let result = Json::parse(&args.result).map_err(|e| Refused::usage("invalid_result", format!("--result: not JSON: {e}; nothing was changed")))?;
+    let key = find_key(house, &args.key).await?;
+    let operator = operator(&args.who);
+    let resolution = match () {
+        () if args.happened || args.undo => Resolution::Happened { result },
+        () if args.did_not_happen => Resolution::DidNotHappen,
+        () => Resolution::GiveUp,
+    };
+    let resolved = house.runtime.resolve(key, resolution, &operator).await;
+    if args.undo {
+        resolved.map_err(operate_refused)?;
+        return answered(global, house.runtime.undo(key, &operator).await);
+    }
+    changed(global, resolved)
+}
+
+async fn prune(global: &Global, house: &House) -> anyhow::Result<Exit> {
+    let mut streams = 0;
+    loop {
+        let pruned = house.runtime.ledger().prune(PRUNE_SLICE).await?;
+        streams += pruned.streams;
+        if !pruned.more {
+            break;
+        }
+        if !global.json {
+            output::note(format_args!("{streams} so far"));
+        }
+    }
+    match global.json {
+        true => output::json(&serde_json::json!({ "pruned": streams })),
+        false => output::note(format_args!("{streams} effects pruned; their keys answer key_expired and never run again")),
+    }
+    Ok(Exit::Done)
+}
+
+async fn target(house: &House, args: &OperateArgs) -> anyhow::Result<(EffectKey, Operator)> {
+    Ok((find_key(house, &args.key).await?, operator(&args.who)))
+}
+
+fn operator(who: &WhoArgs) -> Operator {
+    Operator { by: who.by.clone(), why: who.why.clone() }
+}
+
+fn answered(global: &Global, answer: Result<counterfoil_runtime::Answer, OperateError>) -> anyhow::Result<Exit> {
+    Ok(output::answer(global, &answer.map_err(operate_refused)?))
+}
+
+fn changed(global: &Global, effect: Result<Effect, OperateError>) -> anyhow::Result<Exit> {
+    let effect = effect.map_err(operate_refused)?;
+    match global.json {
+        true => output::json(&effect_item(&effect, None)),
+        false => output::note(format_args!("{} is now {}", effect.key, effect.state.word())),
+    }
+    Ok(Exit::Done)
+}
+
+fn operate_refused(error: OperateError) -> anyhow::Error {
+    let code = match &error {
+        OperateError::NotFound(_) => "not_found",
+        OperateError::WrongState { .. } => "wrong_state",
+        OperateError::NoUndo(_) => "no_undo",
+        OperateError::UnknownTool(_) => "unknown_tool",
+        OperateError::Ledger(_) => return error.into(),
+    };
+    Refused::refused(code, format!("{error}; nothing was changed"))
+}
+
+/// A key that was typed whole, or its first digits.
+async fn find_key(house: &House, typed: &str) -> anyhow::Result<EffectKey> {
+    if let Ok(key) = typed.parse::<EffectKey>() {
+        return Ok(key);
+    }
+    if typed.len() < PREFIX_DIGITS_MIN || !typed.bytes().all(|b| b.is_ascii_hexdigit()) {
+        let message = format!("{typed:?} is not an effect: give its 64 hex digits, or the first {PREFIX_DIGITS_MIN} or more of them");
+        return Err(Refused::usage("invalid_key", message));
+    }
+    let wanted = typed.to_ascii_lowercase();
+    let mut matches: Vec<EffectKey> = Vec::new();
+    let mut below = None;
+    let mut seen = 0;
+    while seen < PREFIX_SEARCH_MAX {
+        let query = Query { below, limit: 1000, ..Query::effects(house.config.tenant.clone()) };
+        let page = house.runtime.ledger().search(query).await?;
+        seen += page.found.len();
+        matches.extend(page.found.iter().map(key_of).filter(|k| k.to_string().starts_with(&wanted)));
+        below = page.next;
+        if below.is_none() {
+            break;
+        }
+    }
+    match matches[..] {
+        [key] => Ok(key),
+        [] => Err(Refused::refused("not_found", format!("no effect begins with {typed} (the newest {seen} were looked at)"))),
+        _ => Err(Refused::refused("ambiguous_key", format!("{} effects begin with {typed}: give more digits", matches.len()))),
+    }
+}
+
+fn key_of(found: &Found) -> EffectKey {
+    Digest32(found.stream.0)
+}
+
+fn found_item(found: &Found, now: Timestamp) -> serde_json::Value {
+    let s = &found.summary;
+    serde_json::json!({
+        "effect": key_of(found), "state": s.state, "tool": s.tool, "run": s.run, "at": time(found.at),
+        "age_ms": u64::try_from(now.since(found.at).as_millis()).unwrap_or(u64::MAX), "position": found.position.0,
+    })
+}
+
+fn effect_item(effect: &Effect, history: Option<&[serde_json::Value]>) -> serde_json::Value {
+    let opened = effect.opened.as_ref();
+    let done = match &effect.state {
+        State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. } => Some(done),
+        _ => None,
+    };
+    serde_json::json!({
+        "effect": effect.key,
+        "state": if effect.expired { "expired" } else { effect.state.word() },
+        "outcome": effect.world().word(),
+        "attempts": effect.attempts,
+        "tool": opened.map(|o| &o.tool),
+        "args": opened.map(|o| &o.args),
+        "caller": opened.map(|o| &o.caller),
+        "run": opened.and_then(|o| o.run.as_ref()),
+        "step": opened.and_then(|o| o.step.as_ref()),
+        "result": done.map(|d| &d.result),
+        "receipt": done.map(|d| &d.receipt),
+        "undo": done.and_then(|d| d.undo.as_ref()),
+        "late": effect.late,
+        "history": history,
+    })
+}
+
+/// RFC 3339, to the millisecond.
+pub fn time(at: Timestamp) -> String {
+    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |t| format!("{t:.3}"))
+}
+
+fn age_text(age: Duration) -> String {
+    let s = age.as_secs();
+    match s {
+        0..=119 => format!("{s}s"),
+        120..=7199 => format!("{}m", s / 60),
+        7200..=172_799 => format!("{}h", s / 3600),
+        _ => format!("{}d", s / 86_400),
+    }
+}

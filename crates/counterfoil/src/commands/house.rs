@@ -1,0 +1,59 @@
+//! The config and the ledger a command works on, found the same way by every command.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use counterfoil::compose::{self, Opened};
+use counterfoil_runtime::Runtime;
+use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME};
+
+use crate::cli::Global;
+use crate::output::{Exit, Refused};
+
+pub struct House {
+    pub config: Config,
+    pub opened: Opened,
+    pub runtime: Runtime,
+}
+
+impl House {
+    pub fn open(global: &Global) -> anyhow::Result<Self> {
+        let config = config(global)?;
+        let opened = compose::open_store(&config.store).map_err(open_refused)?;
+        let runtime = compose::runtime(&opened, &config).context("the runtime cannot start")?;
+        Ok(Self { config, opened, runtime })
+    }
+}
+
+/// The config that was named, or the one beside us, or defaults alone.
+pub fn config(global: &Global) -> anyhow::Result<Config> {
+    let mut config = match config_path(global) {
+        Some(path) => Config::load(&path).map_err(config_refused)?,
+        None => Config::parse("", FILE_NAME, &Environment::of_process()).map_err(config_refused)?,
+    };
+    if let Some(url) = &global.store {
+        config.store = url.clone();
+    }
+    Ok(config)
+}
+
+pub fn config_path(global: &Global) -> Option<PathBuf> {
+    global.config.clone().or_else(|| Path::new(FILE_NAME).exists().then(|| FILE_NAME.into()))
+}
+
+pub fn config_refused(errors: ConfigErrors) -> anyhow::Error {
+    let detail = serde_json::to_value(&errors).ok();
+    Refused { exit: Exit::Usage, code: "config_invalid", message: errors.to_string(), detail }.into()
+}
+
+fn open_refused(error: compose::ComposeError) -> anyhow::Error {
+    use counterfoil_store::OpenError;
+    let code = match &error {
+        compose::ComposeError::UnknownStore { .. } => "store_unknown",
+        compose::ComposeError::Open(OpenError::NotALedger { .. }) => "not_a_ledger",
+        compose::ComposeError::Open(OpenError::TooNew { .. }) => "ledger_too_new",
+        compose::ComposeError::Open(OpenError::ReadOnly { .. }) => "ledger_read_only",
+        _ => return error.into(),
+    };
+    Refused { exit: Exit::Usage, code, message: error.to_string(), detail: None }.into()
+}

@@ -1,0 +1,12 @@
+//! One file per command, all of the same shape: `run(global, args)` reads what was typed, does one thing, prints it.
+
+pub mod breakers;
+pub mod call;
+pub mod completions;
+pub mod doctor;
+pub mod effects;
+pub mod house;
+pub mod init;
+pub mod receipts;
+pub mod recover;
+pub mod tools;

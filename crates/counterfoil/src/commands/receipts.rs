@@ -1,0 +1,39 @@
+//! `counterfoil receipts`: what was proven, and whether the chain holds.
+
+use counterfoil_core::RunId;
+
+use super::house::House;
+use super::effects::time;
+use crate::cli::{Global, ReceiptsArgs, ReceiptsCommand};
+use crate::output::{self, Exit, Refused};
+
+pub async fn run(global: &Global, args: &ReceiptsArgs) -> anyhow::Result<Exit> {
+    let (run, verify) = match &args.command {
+        ReceiptsCommand::List { run } => (run, false),
+        ReceiptsCommand::Verify { run } => (run, true),
+    };
+    let run = run.as_deref().map(RunId::new).transpose().map_err(|e| Refused::usage("invalid_name", format!("--run: {e}")))?;
+    let house = House::open(global)?;
+    let receipts = house.runtime.ledger().receipts(&house.config.tenant, run.as_ref()).await?;
+    match (verify, global.json) {
+        (true, true) => output::json(&serde_json::json!({ "verified": receipts.len() })),
+        (true, false) => output::data(format_args!("{} receipts, every link holds", receipts.len())),
+        (false, true) => output::json(&receipts),
+        (false, false) => {
+            let mut table = output::table(&["seq", "ended", "outcome", "tool", "attempt", "effect", "by"]);
+            for r in &receipts {
+                table.add_row([
+                    r.seq.to_string(),
+                    time(r.ended),
+                    r.outcome.clone(),
+                    r.tool.to_string(),
+                    r.attempt.to_string(),
+                    r.effect.to_string(),
+                    r.by.clone().unwrap_or_default(),
+                ]);
+            }
+            output::print_table(&table);
+        }
+    }
+    Ok(Exit::Done)
+}

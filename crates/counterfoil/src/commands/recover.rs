@@ -1,0 +1,26 @@
+//! `counterfoil recover`: one look at everything that is due.
+
+use super::house::House;
+use crate::cli::Global;
+use crate::output::{self, Exit};
+
+pub async fn run(global: &Global) -> anyhow::Result<Exit> {
+    let house = House::open(global)?;
+    let recovered = house.runtime.recover().await?;
+    if global.json {
+        let items: Vec<_> = recovered.iter().map(|r| serde_json::json!({ "effect": r.key, "was": r.was, "answer": r.answer })).collect();
+        output::json(&serde_json::json!({ "recovered": items }));
+        return Ok(Exit::Done);
+    }
+    if recovered.is_empty() {
+        output::note("nothing is due");
+        return Ok(Exit::Done);
+    }
+    let mut table = output::table(&["effect", "was", "now"]);
+    for one in &recovered {
+        let now = serde_json::to_value(one.answer.status)?;
+        table.add_row([one.key.to_string(), one.was.to_owned(), now.as_str().unwrap_or_default().to_owned()]);
+    }
+    output::print_table(&table);
+    Ok(Exit::Done)
+}
