@@ -89,6 +89,17 @@ impl Query {
     pub fn effects(tenant: Tenant) -> Self {
         Self { tenant, kind: StreamKind::Effect, states: Vec::new(), tool: None, run: None, before: None, below: None, limit: 50 }
     }
+
+    pub(crate) fn matches(&self, found: &Found) -> bool {
+        let summary = &found.summary;
+        summary.tenant == self.tenant
+            && summary.kind == self.kind
+            && (self.states.is_empty() || self.states.contains(&summary.state))
+            && self.tool.as_ref().is_none_or(|tool| summary.tool.as_ref() == Some(tool))
+            && self.run.as_ref().is_none_or(|run| summary.run.as_ref() == Some(run))
+            && self.before.is_none_or(|before| found.at < before)
+            && self.below.is_none_or(|below| found.position < below)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -145,7 +145,7 @@ impl Ledger {
     }
 
     fn search(&self, query: &Query) -> Page {
-        let mut found: Vec<Found> = self.live().filter(|found| matches(query, found)).collect();
+        let mut found: Vec<Found> = self.live().filter(|found| query.matches(found)).collect();
         found.sort_by_key(|found| std::cmp::Reverse(found.position));
         let more = found.len() > query.limit;
         found.truncate(query.limit);
@@ -173,15 +173,4 @@ impl Ledger {
             Some(Found { stream: *stream, version: state.version(), position, at: self.log[&position].record.at, summary: summary.clone() })
         })
     }
-}
-
-fn matches(query: &Query, found: &Found) -> bool {
-    let summary = &found.summary;
-    summary.tenant == query.tenant
-        && summary.kind == query.kind
-        && (query.states.is_empty() || query.states.contains(&summary.state))
-        && query.tool.as_ref().is_none_or(|tool| summary.tool.as_ref() == Some(tool))
-        && query.run.as_ref().is_none_or(|run| summary.run.as_ref() == Some(run))
-        && query.before.is_none_or(|before| found.at < before)
-        && query.below.is_none_or(|below| found.position < below)
 }

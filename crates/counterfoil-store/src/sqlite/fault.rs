@@ -1,0 +1,37 @@
+//! SQLite's errors in the words of the border.
+
+use rusqlite::{Error, ErrorCode};
+
+use crate::{StoreError, Written};
+
+/// An error before COMMIT, or of a read: the transaction is rolled back, nothing of it was written.
+pub fn refused(error: Error) -> StoreError {
+    refused_ref(&error)
+}
+
+pub fn refused_ref(error: &Error) -> StoreError {
+    said(error, Written::No)
+}
+
+/// An error of COMMIT itself. Where SQLite knows that the commit record did not reach the file, nothing was written;
+/// a failed flush leaves it open, since recovery after a crash may find the record all the same.
+pub fn commit_failed(error: Error) -> StoreError {
+    let written = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::ReadOnly) => Written::No,
+        _ => Written::Perhaps,
+    };
+    said(&error, written)
+}
+
+pub fn corrupt(pos: u64, message: impl Into<String>) -> StoreError {
+    StoreError::Corrupt { place: format!("position {pos}"), message: message.into() }
+}
+
+fn said(error: &Error, written: Written) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            StoreError::Corrupt { place: "the database file".into(), message: error.to_string() }
+        }
+        _ => StoreError::Unavailable { message: error.to_string(), written },
+    }
+}

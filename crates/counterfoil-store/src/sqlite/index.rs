@@ -1,0 +1,259 @@
+//! What is known in memory of the ledger: where recent streams stand, and which streams are open.
+//!
+//! `stream_index` in the file is complete up to the watermark; this index is complete above it, up to `last`. A
+//! stream found here is newer than what the file's index says. Rows are folded in exactly once and in order:
+//! whatever is at or below `last` is ignored, so the writer and a reader may bring the same rows. `epoch` grows
+//! whenever something is dropped because the file now knows it; who held a snapshot from before must take a new one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use counterfoil_core::StreamId;
+use rusqlite::{Connection, Row};
+
+use super::row::Fields;
+use super::schema::BLOCK_POSITIONS;
+
+/// Where a stream's newest record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub pos: u64,
+    pub version: u64,
+    /// Not at rest, or due some day.
+    pub awake: bool,
+}
+
+/// A stream that is open, or due some day.
+#[derive(Debug, Clone, Copy)]
+pub struct Awake {
+    pub pos: u64,
+    pub due: Option<i64>,
+}
+
+/// What the index takes from one record.
+#[derive(Debug, Clone, Copy)]
+pub struct Noted {
+    pub stream: StreamId,
+    pub pos: u64,
+    version: u64,
+    awake: bool,
+    due: Option<i64>,
+    expires: Option<i64>,
+}
+
+#[derive(Default)]
+pub struct Index {
+    /// Streams written since the last freeze.
+    active: Map<Place>,
+    /// Streams on their way into `stream_index`.
+    frozen: Map<Place>,
+    awake: Map<Awake>,
+    /// Block of positions → no stream in it expires sooner. May name superseded records: a hint where to look.
+    soonest: BTreeMap<u64, i64>,
+    /// Every record up to here is reflected, and positions up to here are taken.
+    pub last: u64,
+    pub watermark: u64,
+    /// `meta.pruned` when it was read last.
+    pub pruned: u64,
+    /// Another process has pruned: what is here may name streams that are gone, until the row itself was seen.
+    pub doubtful: bool,
+    pub epoch: u64,
+}
+
+impl Index {
+    /// Reads the index from the file. The caller holds a transaction, so that everything fits together.
+    pub fn read(conn: &Connection) -> rusqlite::Result<Self> {
+        let meta = Meta::read(conn)?;
+        let mut index = Self { last: meta.watermark, watermark: meta.watermark, pruned: meta.pruned, ..Self::default() };
+        let mut carried = conn.prepare(
+            "SELECT c.stream, c.pos, r.due FROM carry c JOIN stream_index i ON i.stream = c.stream AND i.pos = c.pos \
+             JOIN record r ON r.pos = c.pos",
+        )?;
+        let mut rows = carried.query([])?;
+        while let Some(row) = rows.next()? {
+            index.awake.insert(StreamId(row.get(0)?), Awake { pos: row.get::<_, i64>(1)? as u64, due: row.get(2)? });
+        }
+        each_newer(conn, meta.watermark, |record| index.fold(record))?;
+        index.last = index.last.max(meta.floor);
+        Ok(index)
+    }
+
+    pub fn place(&self, stream: &StreamId) -> Option<Place> {
+        self.active.get(stream).or_else(|| self.frozen.get(stream)).copied()
+    }
+
+    /// Takes in one record; they must come in the order of their positions. What is known already is left as it is.
+    pub fn fold(&mut self, record: Noted) {
+        if record.pos <= self.last {
+            return;
+        }
+        self.last = record.pos;
+        self.active.insert(record.stream, Place { pos: record.pos, version: record.version, awake: record.awake });
+        if record.awake {
+            self.awake.insert(record.stream, Awake { pos: record.pos, due: record.due });
+        } else if !self.awake.is_empty() {
+            self.awake.remove(&record.stream);
+        }
+        if let Some(expires) = record.expires {
+            let soonest = self.soonest.entry(record.pos / BLOCK_POSITIONS).or_insert(expires);
+            *soonest = expires.min(*soonest);
+        }
+    }
+
+    pub fn active_len(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Sets the active streams apart for the merge and returns them. In one step: a stream is always found.
+    pub fn freeze(&mut self) -> Vec<(StreamId, Place)> {
+        debug_assert!(self.frozen.is_empty(), "one merge at a time");
+        self.frozen = std::mem::take(&mut self.active);
+        self.active.reserve(self.frozen.len());
+        self.frozen.iter().map(|(stream, place)| (*stream, *place)).collect()
+    }
+
+    /// The merge is committed: the file knows every stream up to `watermark`.
+    pub fn thaw(&mut self, watermark: u64) {
+        self.frozen = Map::default();
+        self.rise(watermark);
+    }
+
+    /// The file's index is complete up to `watermark`, by this process's merge or another's.
+    pub fn rise(&mut self, watermark: u64) {
+        self.watermark = self.watermark.max(watermark);
+        self.epoch += 1;
+        let risen = self.watermark;
+        self.soonest.retain(|block, _| (block + 1) * BLOCK_POSITIONS > risen);
+    }
+
+    /// Forgets active streams that the file's index knows, after another process has merged them.
+    pub fn drop_merged(&mut self) {
+        let watermark = self.watermark;
+        self.active.retain(|_, place| place.pos > watermark);
+        self.epoch += 1;
+    }
+
+    /// The stream is a tombstone now.
+    pub fn forget(&mut self, stream: &StreamId) {
+        self.active.remove(stream);
+        self.frozen.remove(stream);
+        self.awake.remove(stream);
+    }
+
+    /// Open streams and those due some day.
+    pub fn awake(&self) -> impl Iterator<Item = (&StreamId, &Awake)> {
+        self.awake.iter()
+    }
+
+    /// Another process has pruned the stream that was awake at `pos`.
+    pub fn lull(&mut self, stream: &StreamId, pos: u64) {
+        if self.awake.get(stream).is_some_and(|awake| awake.pos == pos) {
+            self.awake.remove(stream);
+        }
+    }
+
+    /// Blocks of positions, not all of them in the file yet, with the soonest expiry in each.
+    pub fn soonest(&self) -> impl Iterator<Item = (u64, i64)> {
+        self.soonest.iter().map(|(block, soonest)| (*block, *soonest))
+    }
+
+    pub fn set_soonest(&mut self, block: u64, soonest: Option<i64>) {
+        match soonest {
+            Some(soonest) if self.soonest.contains_key(&block) => self.soonest.insert(block, soonest),
+            _ => self.soonest.remove(&block),
+        };
+    }
+}
+
+impl Noted {
+    pub fn of(fields: &Fields<'_>) -> Self {
+        Self {
+            stream: fields.stream,
+            pos: fields.pos,
+            version: fields.version,
+            awake: fields.awake(),
+            due: fields.due(),
+            expires: fields.expires(),
+        }
+    }
+
+    fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let (open, due): (bool, Option<i64>) = (row.get(3)?, row.get(4)?);
+        Ok(Self {
+            pos: row.get::<_, i64>(0)? as u64,
+            stream: StreamId(row.get(1)?),
+            version: row.get::<_, i64>(2)? as u64,
+            awake: open || due.is_some(),
+            due,
+            expires: row.get(5)?,
+        })
+    }
+}
+
+/// Shows `take` the records above `pos`, as far as the index needs them.
+pub fn each_newer(conn: &Connection, pos: u64, mut take: impl FnMut(Noted)) -> rusqlite::Result<()> {
+    let mut statement = conn.prepare_cached("SELECT pos, stream, version, open, due, expires FROM record WHERE pos > ?1 ORDER BY pos")?;
+    let mut rows = statement.query([pos as i64])?;
+    while let Some(row) = rows.next()? {
+        take(Noted::of_row(row)?);
+    }
+    Ok(())
+}
+
+/// What `meta` says in one transaction.
+#[derive(Debug, Clone, Copy)]
+pub struct Meta {
+    pub watermark: u64,
+    pub floor: u64,
+    pub pruned: u64,
+}
+
+impl Meta {
+    pub fn read(conn: &Connection) -> rusqlite::Result<Self> {
+        let mut meta = conn.prepare_cached("SELECT value FROM meta WHERE name = ?1")?;
+        let mut value = |name: &str| meta.query_row([name], |row| row.get::<_, i64>(0)).map(|value| value as u64);
+        Ok(Self { watermark: value("watermark")?, floor: value("floor")?, pruned: value("pruned")? })
+    }
+}
+
+pub type Map<T> = HashMap<StreamId, T, Spread>;
+pub type Set = std::collections::HashSet<StreamId, Spread>;
+
+/// Streams are digests: eight of their bytes are a good hash already. A secret per process keeps callers, who
+/// choose what is digested, from filling one bucket.
+#[derive(Clone)]
+pub struct Spread {
+    secret: u64,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self { secret: RandomState::new().hash_one(0) | 1 }
+    }
+}
+
+impl BuildHasher for Spread {
+    type Hasher = Spreading;
+    fn build_hasher(&self) -> Spreading {
+        Spreading { secret: self.secret, hash: 0 }
+    }
+}
+
+pub struct Spreading {
+    secret: u64,
+    hash: u64,
+}
+
+impl Hasher for Spreading {
+    fn write(&mut self, bytes: &[u8]) {
+        // Called with the 32 bytes, and with their length in front, which says nothing.
+        if let Some(eight) = bytes.first_chunk::<8>() {
+            let wide = u128::from(u64::from_le_bytes(*eight) ^ self.secret) * u128::from(self.secret);
+            self.hash = (wide >> 64) as u64 ^ wide as u64;
+        }
+    }
+    fn write_usize(&mut self, _: usize) {}
+    fn finish(&self) -> u64 {
+        self.hash
+    }
+}

@@ -1,0 +1,228 @@
+//! Loading streams: pooled read-only connections that hold their snapshots for a while.
+//!
+//! A read transaction per load would cost as much as the load, so a snapshot serves up to 1000 loads or 20 ms. What
+//! that means for what is seen:
+//! - everything this `Store` value has acknowledged is seen at once: the index in memory knows it, and a snapshot
+//!   that is too old for it is renewed;
+//! - what *other* processes wrote may be missed for at most 20 ms, and only for a stream that was found at rest. When
+//!   the stream is open, or nothing is found, the answer comes from a fresh snapshot.
+//!
+//! A snapshot holds up the WAL, so an idle one is ended by the sweeper, and all of them when the writer asks.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use counterfoil_core::StreamId;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::Shared;
+use super::fault::{corrupt, refused};
+use super::index::each_newer;
+use super::row::{self, Fields};
+use crate::{History, Reach, StoreError, Version};
+
+/// Loads per snapshot. More gain nothing: the transaction's share is then far below a load's cost.
+const SNAPSHOT_LOADS_MAX: u32 = 1000;
+
+pub struct Reader {
+    pub conn: Connection,
+    snapshot: Option<Snapshot>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Snapshot {
+    since: Instant,
+    loads: u32,
+    /// What the index knew before it began: the snapshot shows at least these records and merges.
+    last: u64,
+    epoch: u64,
+}
+
+/// What one look at a stream gave.
+enum Look {
+    /// Found at rest, complete as of the snapshot.
+    Resting(History),
+    /// Absent, open, or a tombstone: needs a fresh snapshot before it is an answer.
+    Other(History),
+    /// The index knows a record that the snapshot is too old for.
+    Behind,
+    /// The record that the index names is not there: pruned, or lost.
+    Missing(u64),
+}
+
+impl Reader {
+    pub fn new(conn: Connection) -> Self {
+        Self { conn, snapshot: None }
+    }
+
+    pub fn load(&mut self, shared: &Shared, stream: StreamId, reach: Reach) -> Result<History, StoreError> {
+        let history = self.answer(shared, stream, reach);
+        // While the writer waits for the WAL, or after an error, nothing is held.
+        if history.is_err() || shared.release.load(Ordering::Relaxed) {
+            self.end().map_err(refused)?;
+        }
+        history
+    }
+
+    fn answer(&mut self, shared: &Shared, stream: StreamId, reach: Reach) -> Result<History, StoreError> {
+        let mut fresh = !self.keep(shared);
+        if fresh {
+            self.renew(shared)?;
+        }
+        loop {
+            match self.look(shared, stream, reach, fresh)? {
+                Look::Resting(history) => return Ok(history),
+                Look::Other(history) if fresh => return Ok(history),
+                Look::Missing(pos) if fresh => return self.missing(stream, pos),
+                Look::Behind | Look::Other(_) | Look::Missing(_) => {
+                    self.renew(shared)?;
+                    fresh = true;
+                }
+            }
+        }
+    }
+
+    fn look(&self, shared: &Shared, stream: StreamId, reach: Reach, fresh: bool) -> Result<Look, StoreError> {
+        let snapshot = self.snapshot.expect("the caller kept or renewed one");
+        let (place, epoch) = {
+            let index = shared.index();
+            (index.place(&stream), index.epoch)
+        };
+        let pos = match place {
+            Some(place) if place.pos > snapshot.last => return Ok(Look::Behind),
+            Some(place) if place.awake && !fresh => return Ok(Look::Other(History::default())),
+            Some(place) => place.pos,
+            None if epoch > snapshot.epoch => return Ok(Look::Behind),
+            None => match indexed(&self.conn, &stream).map_err(refused)? {
+                None => return Ok(Look::Other(History::default())),
+                Some(pos) if pos < 0 => return Ok(Look::Other(tombstone(pos))),
+                Some(pos) => pos as u64,
+            },
+        };
+        self.walk(stream, pos, reach)
+    }
+
+    /// Follows the stream from its newest record back.
+    fn walk(&self, stream: StreamId, newest: u64, reach: Reach) -> Result<Look, StoreError> {
+        let mut statement = self.conn.prepare_cached(row::SELECT_ONE).map_err(refused)?;
+        let mut left = match reach {
+            Reach::Whole => u64::MAX,
+            Reach::Newest(count) => u64::from(count),
+        };
+        let mut history = History::default();
+        let mut awake = false;
+        let (mut pos, mut version) = (newest, 0);
+        loop {
+            let mut rows = statement.query([pos as i64]).map_err(refused)?;
+            let Some(row) = rows.next().map_err(refused)? else { return Ok(Look::Missing(pos)) };
+            let fields = Fields::of_row(row)?;
+            if pos == newest {
+                version = fields.version;
+                awake = fields.awake();
+                history.version = Version(version);
+                history.records.reserve_exact(version.min(left).min(64) as usize);
+            }
+            check_link(&fields, stream, version)?;
+            if left > 0 {
+                history.records.push(fields.record());
+                left -= 1;
+            }
+            if left == 0 || fields.prev == 0 {
+                break;
+            }
+            (pos, version) = (fields.prev, version - 1);
+        }
+        history.records.reverse();
+        Ok(if awake { Look::Other(history) } else { Look::Resting(history) })
+    }
+
+    /// The record is gone in a fresh snapshot. A stream that was pruned says so in the same snapshot.
+    fn missing(&self, stream: StreamId, pos: u64) -> Result<History, StoreError> {
+        match indexed(&self.conn, &stream).map_err(refused)? {
+            Some(pos) if pos < 0 => Ok(tombstone(pos)),
+            _ => Err(corrupt(pos, format!("a record of stream {stream} is missing"))),
+        }
+    }
+
+    /// Whether the held snapshot may serve one more load.
+    fn keep(&mut self, shared: &Shared) -> bool {
+        match &mut self.snapshot {
+            Some(snapshot) if snapshot.loads < SNAPSHOT_LOADS_MAX && snapshot.since.elapsed() < shared.options.snapshot_held_max => {
+                snapshot.loads += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Begins a new snapshot and brings the index up to it. Gives the newest position it shows.
+    pub fn renew(&mut self, shared: &Shared) -> Result<u64, StoreError> {
+        self.end().map_err(refused)?;
+        // Read before the snapshot begins, so that it shows at least this.
+        let (last, epoch) = {
+            let index = shared.index();
+            (index.last, index.epoch)
+        };
+        self.conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(refused)?;
+        let newest = self.catch_up(shared)?;
+        self.snapshot = Some(Snapshot { since: Instant::now(), loads: 1, last: last.max(newest), epoch });
+        shared.sweep_soon();
+        Ok(newest)
+    }
+
+    /// Folds what other processes have committed, as this snapshot shows it, into the index.
+    fn catch_up(&self, shared: &Shared) -> Result<u64, StoreError> {
+        let mut newest = self.conn.prepare_cached("SELECT max(pos) FROM record").map_err(refused)?;
+        let newest: Option<i64> = newest.query_row([], |row| row.get(0)).map_err(refused)?;
+        let (newest, last) = (newest.unwrap_or(0) as u64, shared.index().last);
+        if newest > last {
+            let mut noted = Vec::new();
+            each_newer(&self.conn, last, |record| noted.push(record)).map_err(refused)?;
+            let mut index = shared.index_mut();
+            noted.into_iter().for_each(|record| index.fold(record));
+        }
+        Ok(newest)
+    }
+
+    /// Lets go of the snapshot.
+    pub fn end(&mut self) -> rusqlite::Result<()> {
+        self.snapshot = None;
+        if !self.conn.is_autocommit() {
+            self.conn.prepare_cached("COMMIT")?.execute([])?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of a snapshot that has served its time. True when one is still held.
+    pub fn end_if_old(&mut self, shared: &Shared) -> bool {
+        let old = self.snapshot.is_some_and(|snapshot| snapshot.since.elapsed() >= shared.options.snapshot_held_max);
+        // A snapshot that cannot be ended now is ended by the next load or sweep.
+        if old && self.end().is_err() {
+            return true;
+        }
+        self.snapshot.is_some()
+    }
+}
+
+/// What `stream_index` says: a position, or the negative version of a tombstone.
+pub fn indexed(conn: &Connection, stream: &StreamId) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached("SELECT pos FROM stream_index WHERE stream = ?1")?.query_row([&stream.0[..]], |row| row.get(0)).optional()
+}
+
+fn tombstone(pos: i64) -> History {
+    History { version: Version(pos.unsigned_abs()), expired: true, records: Vec::new() }
+}
+
+/// Records of one stream must link up: the right stream, versions falling by one, the first without a predecessor.
+fn check_link(fields: &Fields<'_>, stream: StreamId, version: u64) -> Result<(), StoreError> {
+    if fields.stream != stream {
+        return Err(corrupt(fields.pos, format!("a record of stream {} where {stream} was expected", fields.stream)));
+    }
+    if fields.version != version {
+        return Err(corrupt(fields.pos, format!("version {} where {version} was expected", fields.version)));
+    }
+    if (fields.prev == 0) != (version == 1) || fields.prev >= fields.pos {
+        return Err(corrupt(fields.pos, format!("version {version} names position {} as its predecessor", fields.prev)));
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Keeping the write-ahead log short, on the writer's own connection.
+//!
+//! Every `checkpoint_pages` the log is copied into the database without waiting for anyone; the next write then
+//! starts it over. Snapshots that are held at that moment prevent it, so when the log has grown to four times that, the
+//! readers are asked to let go and the log is restarted. It is overwritten and never truncated: on a journaled file
+//! system growing a file costs more than the write itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::Shared;
+
+/// Beyond this many times the usual length, readers are asked to let go.
+const LONG: u32 = 4;
+
+/// How long a restart may wait for readers, of other processes above all. The writer stands still meanwhile.
+const RESTART_WAIT: Duration = Duration::from_millis(50);
+
+pub struct Wal {
+    /// Set by SQLite at each commit.
+    pages: Arc<AtomicU32>,
+    /// Length after the last commit.
+    length: u32,
+    /// Copied into the database so far.
+    copied: u32,
+    checkpoint_at: u32,
+}
+
+impl Wal {
+    pub fn watch(conn: &mut Connection) -> rusqlite::Result<Self> {
+        let pages = Arc::new(AtomicU32::new(0));
+        let seen = pages.clone();
+        conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, length: std::ffi::c_int| {
+            seen.store(length.unsigned_abs(), Ordering::Relaxed);
+            Ok(())
+        }))?;
+        Ok(Self { pages, length: 0, copied: 0, checkpoint_at: 0 })
+    }
+
+    /// Called after each commit. An error here is none of the commit's: it is durable; the next round tries again.
+    pub fn committed(&mut self, conn: &Connection, shared: &Shared) {
+        let usual = shared.options.checkpoint_pages;
+        let length = self.pages.load(Ordering::Relaxed);
+        shared.stats.syncs.fetch_add(1, Ordering::Relaxed);
+        if length <= self.length || self.length == 0 {
+            // The log was started over: its new header was flushed as well.
+            shared.stats.syncs.fetch_add(1, Ordering::Relaxed);
+            (self.copied, self.checkpoint_at) = (0, usual);
+        }
+        self.length = length;
+        if length < self.checkpoint_at {
+            return;
+        }
+        if length >= usual.saturating_mul(LONG) {
+            self.restart(conn, shared);
+        } else {
+            self.checkpoint(conn, shared, "PRAGMA wal_checkpoint(PASSIVE)");
+        }
+        self.checkpoint_at = length + usual;
+    }
+
+    fn restart(&mut self, conn: &Connection, shared: &Shared) {
+        shared.release.store(true, Ordering::SeqCst);
+        shared.pool.release();
+        let _ = conn.busy_timeout(RESTART_WAIT);
+        self.checkpoint(conn, shared, "PRAGMA wal_checkpoint(RESTART)");
+        let _ = conn.busy_timeout(shared.options.busy_timeout);
+        shared.release.store(false, Ordering::SeqCst);
+    }
+
+    fn checkpoint(&mut self, conn: &Connection, shared: &Shared, pragma: &str) {
+        let answer = conn.prepare_cached(pragma).and_then(|mut pragma| pragma.query_row([], |row| Ok((row.get(1)?, row.get(2)?))));
+        let Ok::<(i64, i64), _>((length, copied)) = answer else { return };
+        shared.stats.checkpoints.fetch_add(1, Ordering::Relaxed);
+        if copied > i64::from(self.copied) {
+            // The log is flushed before it is copied, the database after all of it was.
+            let syncs = if copied == length { 2 } else { 1 };
+            shared.stats.syncs.fetch_add(syncs, Ordering::Relaxed);
+        }
+        self.copied = u32::try_from(copied).unwrap_or(0);
+    }
+}
