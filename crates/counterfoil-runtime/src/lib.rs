@@ -1,3 +1,4 @@
+pub mod config;
 pub mod spec;
 pub mod template;
 pub mod tool;

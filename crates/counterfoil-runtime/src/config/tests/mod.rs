@@ -1,0 +1,3 @@
+//! Tests of the config reader that need more than one of its files.
+
+mod yaml;

@@ -1,0 +1,297 @@
+//! Text to a tree of [`Node`]s, from the YAML parser's events.
+//!
+//! Bounded in size, depth and number of values, aliases included: a few lines of nested aliases would otherwise unfold
+//! to more values than there is memory. Duplicate keys are mistakes, merge keys (`<<`) are honoured.
+
+use std::collections::HashMap;
+
+use serde_saphyr::granit_parser::{self, ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, Tag};
+
+use super::mistake::{Mistake, Place};
+use super::node::{Key, Node, Value, plain};
+use super::suggest::nearest;
+
+/// A config for people is a few hundred lines.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+/// Everything that walks the tree recurses; this keeps the stack small.
+const DEPTH_MAX: usize = 64;
+/// All values together, those that aliases repeat included.
+const NODES_MAX: usize = 100_000;
+
+/// The file's only document (`None`: it is empty), and what is wrong with it as YAML.
+pub fn parse(text: &str) -> (Option<Node>, Vec<Mistake>) {
+    let mut builder = Builder::default();
+    if text.len() > FILE_BYTES_MAX {
+        builder.mistakes.push(Mistake::of_file(format!("is {} bytes long; at most {FILE_BYTES_MAX} are read", text.len())));
+        return (None, builder.mistakes);
+    }
+    let options = granit_parser::options! {
+        emit_comments: false,
+        emit_anchor_events: true,
+        emit_unresolved_aliases: true,
+        flow_nesting_limit: DEPTH_MAX,
+        block_nesting_limit: DEPTH_MAX,
+    };
+    for next in Parser::new_from_str_with_options(text, options) {
+        let stop = match next {
+            Ok((event, span)) => builder.take(event, span).err(),
+            Err(error) => Some(syntax(&error)),
+        };
+        if let Some(mistake) = stop {
+            // What came before is incomplete: complaining about it would only distract from the cause.
+            builder.mistakes.push(mistake);
+            return (None, builder.mistakes);
+        }
+    }
+    (builder.root, builder.mistakes)
+}
+
+#[derive(Default)]
+struct Builder {
+    root: Option<Node>,
+    documents: usize,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Node>,
+    anchor_names: Vec<String>,
+    nodes: usize,
+    mistakes: Vec<Mistake>,
+}
+
+/// A list or map whose end has not come yet.
+struct Open {
+    place: Place,
+    anchor: usize,
+    inside: Inside,
+}
+
+enum Inside {
+    List(Vec<Node>),
+    Map { entries: Vec<(Key, Node)>, merged: Vec<Node>, key: Option<PendingKey> },
+}
+
+enum PendingKey {
+    Key(Key),
+    Merge,
+    /// Already reported; its value is read and dropped.
+    Bad,
+}
+
+impl Builder {
+    /// `Err`: reading on makes no sense.
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Mistake> {
+        let place = place(&span);
+        match event {
+            Event::DocumentStart(..) => {
+                self.documents += 1;
+                if self.documents > 1 {
+                    return Err(Mistake::new(place, "", "a second document (---) starts here; a config file has one"));
+                }
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let node = self.scalar(place, &text, style, tag.as_deref());
+                self.complete(node, anchor, style == ScalarStyle::Plain)?;
+            }
+            Event::SequenceStart(_, anchor, tag) => self.start(place, anchor, tag.as_deref(), Inside::List(Vec::new()))?,
+            Event::MappingStart(_, anchor, tag) => {
+                let inside = Inside::Map { entries: Vec::new(), merged: Vec::new(), key: None };
+                self.start(place, anchor, tag.as_deref(), inside)?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end()?,
+            Event::Alias(id) => {
+                let Some(node) = self.anchors.get(&id).cloned() else {
+                    return Err(Mistake::new(place, "", "this alias stands inside the very value that it names"));
+                };
+                self.count(weight(&node), place)?;
+                if self.open.len() + depth(&node) > DEPTH_MAX {
+                    return Err(too_deep(place));
+                }
+                self.complete(node, 0, false)?;
+            }
+            Event::UnresolvedAlias(name) => {
+                let names = self.anchor_names.iter().map(String::as_str);
+                let mistake = Mistake::new(place, "", format!("no anchor &{name} was written above this alias"));
+                self.mistakes.push(mistake.suggest(nearest(&name, names).map(|n| format!("*{n}"))));
+                self.complete(Node { place, value: Value::Null }, 0, false)?;
+            }
+            Event::Anchor(_, name) => self.anchor_names.push(name.into_owned()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn scalar(&mut self, place: Place, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Node {
+        let as_text = match tag {
+            Some(tag) if tag.is_yaml_core_schema_tag("str") => true,
+            Some(tag) => {
+                self.tag(place, tag);
+                false
+            }
+            None => false,
+        };
+        let value = if style != ScalarStyle::Plain || as_text {
+            Value::String(text.to_owned())
+        } else {
+            plain(text).unwrap_or_else(|why| {
+                self.mistakes.push(Mistake::new(place, "", why));
+                Value::Null
+            })
+        };
+        Node { place, value }
+    }
+
+    fn tag(&mut self, place: Place, tag: &Tag) {
+        let message = format!("the tag {} has no meaning here; write the value without it", tag.original());
+        self.mistakes.push(Mistake::new(place, "", message));
+    }
+
+    fn start(&mut self, place: Place, anchor: usize, tag: Option<&Tag>, inside: Inside) -> Result<(), Mistake> {
+        if let Some(tag) = tag.filter(|t| !t.is_yaml_core_schema_tag("map") && !t.is_yaml_core_schema_tag("seq")) {
+            self.tag(place, tag);
+        }
+        if self.open.len() >= DEPTH_MAX {
+            return Err(too_deep(place));
+        }
+        self.open.push(Open { place, anchor, inside });
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Mistake> {
+        let Some(Open { place, anchor, inside }) = self.open.pop() else { return Ok(()) };
+        let value = match inside {
+            Inside::List(items) => Value::List(items),
+            Inside::Map { mut entries, merged, .. } => {
+                for source in merged {
+                    self.merge(&mut entries, source);
+                }
+                Value::Map(entries)
+            }
+        };
+        self.complete(Node { place, value }, anchor, false)
+    }
+
+    /// Puts a finished value where it belongs: into the list or map around it, as a key, or at the top.
+    fn complete(&mut self, node: Node, anchor: usize, plain: bool) -> Result<(), Mistake> {
+        self.count(1, node.place)?;
+        if anchor != 0 {
+            self.count(weight(&node), node.place)?;
+            self.anchors.insert(anchor, node.clone());
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root.get_or_insert(node);
+            return Ok(());
+        };
+        match &mut open.inside {
+            Inside::List(items) => items.push(node),
+            Inside::Map { entries, merged, key } => match key.take() {
+                None => *key = Some(pending_key(node, plain, entries, &mut self.mistakes)),
+                Some(PendingKey::Key(name)) => {
+                    // An absent value has no place of its own: the parser gives that of whatever follows.
+                    let place = if node.value == Value::Null { name.place } else { node.place };
+                    entries.push((name, Node { place, ..node }));
+                }
+                Some(PendingKey::Merge) => merged.push(node),
+                Some(PendingKey::Bad) => {}
+            },
+        }
+        Ok(())
+    }
+
+    /// `<<: *base`: entries of `base` that are not written here. What is written here, or merged earlier, wins.
+    fn merge(&mut self, entries: &mut Vec<(Key, Node)>, source: Node) {
+        match source.value {
+            Value::Map(base) => {
+                for (key, node) in base {
+                    if !entries.iter().any(|(k, _)| k.text == key.text) {
+                        entries.push((key, node));
+                    }
+                }
+            }
+            Value::List(bases) => bases.into_iter().for_each(|base| self.merge(entries, base)),
+            _ => self.mistakes.push(Mistake::new(source.place, "", "<< takes a map, as in <<: *defaults")),
+        }
+    }
+
+    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Mistake> {
+        self.nodes += nodes;
+        if self.nodes > NODES_MAX {
+            let message = format!("the file unfolds to more than {NODES_MAX} values here; aliases repeat what they name");
+            return Err(Mistake::new(place, "", message));
+        }
+        Ok(())
+    }
+}
+
+fn pending_key(node: Node, is_plain: bool, entries: &[(Key, Node)], mistakes: &mut Vec<Mistake>) -> PendingKey {
+    let place = node.place;
+    let text = match node.value {
+        Value::String(text) if !text.is_empty() => text,
+        Value::Bool(b) => b.to_string(),
+        Value::Int(i) => i.to_string(),
+        Value::Float(f) => f.to_string(),
+        value => {
+            let found = Node { place, value }.found();
+            mistakes.push(Mistake::new(place, "", format!("a key is a word; found {found}")));
+            return PendingKey::Bad;
+        }
+    };
+    if text == "<<" && is_plain {
+        return PendingKey::Merge;
+    }
+    if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
+        let message = format!("duplicate key {text:?}; it was first written in line {}", first.place.line);
+        mistakes.push(Mistake::new(place, "", message));
+        return PendingKey::Bad;
+    }
+    PendingKey::Key(Key { text, place })
+}
+
+fn place(span: &Span) -> Place {
+    let (start, end) = (&span.start, &span.end);
+    let width = if start.line() == end.line() { end.col().saturating_sub(start.col()).max(1) } else { 1 };
+    Place { line: start.line().max(1), column: start.col() + 1, width }
+}
+
+fn too_deep(place: Place) -> Mistake {
+    Mistake::new(place, "", format!("nested more than {DEPTH_MAX} levels deep"))
+}
+
+/// Values in a subtree.
+fn weight(node: &Node) -> usize {
+    1 + match &node.value {
+        Value::List(items) => items.iter().map(weight).sum(),
+        Value::Map(entries) => entries.iter().map(|(_, node)| weight(node)).sum(),
+        _ => 0,
+    }
+}
+
+fn depth(node: &Node) -> usize {
+    match &node.value {
+        Value::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Map(entries) => 1 + entries.iter().map(|(_, node)| depth(node)).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// The parser's errors in the words of somebody who writes a config rather than a parser.
+fn syntax(error: &ScanError) -> Mistake {
+    let place = Place { line: error.marker().line().max(1), column: error.marker().col() + 1, width: 1 };
+    let message = match error.kind() {
+        ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation | ErrorKind::TabInPlainScalar => {
+            "a tab indents this line; YAML is indented with spaces".to_owned()
+        }
+        ErrorKind::UnclosedFlowCollection { open } => format!("this {open:?} is never closed"),
+        ErrorKind::UnclosedQuotedScalar => "this quoted text is never closed".to_owned(),
+        ErrorKind::InvalidQuotedScalarIndent => {
+            "the quoted text that began above is never closed, or goes on here without being indented".to_owned()
+        }
+        ErrorKind::RecursionLimitExceeded => return too_deep(place),
+        ErrorKind::MappingValueNotAllowed | ErrorKind::InvalidColonPlacement => {
+            "a \":\" is not expected here; quote a text that contains \": \", and check the indentation".to_owned()
+        }
+        ErrorKind::InvalidIndentation | ErrorKind::ExpectedBlockMappingKey | ErrorKind::SimpleKeyExpected => {
+            format!("not valid YAML: {}; check the indentation and that each key is followed by \": \"", error.info())
+        }
+        _ => format!("not valid YAML: {}", error.info()),
+    };
+    Mistake::new(place, "", message)
+}
