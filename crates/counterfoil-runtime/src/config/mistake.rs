@@ -11,6 +11,9 @@ use serde::Serialize;
 /// Longest part of a source line that is shown; of a longer one, the part around the mistake.
 const SHOWN_CHARS_MAX: usize = 120;
 
+/// Longer lists of what is allowed are left out where there is a suggestion.
+const ALLOWED_SHOWN_MAX: usize = 8;
+
 /// A place in the file, both counted from 1, the column in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Place {
@@ -130,7 +133,7 @@ impl fmt::Display for ConfigErrors {
             writeln!(f, "  {:>digits$} | {shown}", place.line)?;
             writeln!(f, "  {:>digits$} | {caret}", "")?;
             // The one-line form drops the list when there is a suggestion; here is room for both.
-            if mistake.suggestion.is_some() && !mistake.allowed.is_empty() {
+            if mistake.suggestion.is_some() && (1..=ALLOWED_SHOWN_MAX).contains(&mistake.allowed.len()) {
                 writeln!(f, "  {:>digits$} = allowed: {}", "", mistake.allowed.join(", "))?;
             }
         }

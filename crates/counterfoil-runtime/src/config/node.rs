@@ -29,6 +29,10 @@ pub struct Key {
 }
 
 impl Node {
+    pub fn empty_map() -> Self {
+        Self { place: Place::START, value: Value::Map(Vec::new()) }
+    }
+
     /// The value under `key`, if this is a map that has one.
     pub fn get(&self, key: &str) -> Option<&Node> {
         match &self.value {

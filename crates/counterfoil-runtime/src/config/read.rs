@@ -12,10 +12,13 @@ use super::suggest::nearest;
 use super::units::{self, Unreadable};
 
 /// The mistakes found so far.
-#[derive(Default)]
 pub struct Report(RefCell<Vec<Mistake>>);
 
 impl Report {
+    pub fn from(mistakes: Vec<Mistake>) -> Self {
+        Self(RefCell::new(mistakes))
+    }
+
     pub fn add(&self, mistake: Mistake) {
         self.0.borrow_mut().push(mistake);
     }
@@ -31,11 +34,13 @@ pub struct Spot<'a> {
     pub node: &'a Node,
     pub path: String,
     pub report: &'a Report,
+    /// Where its key stands (itself, if it has none): what is missing inside is missed there.
+    pub named: Place,
 }
 
 impl<'a> Spot<'a> {
     pub fn top(node: &'a Node, report: &'a Report) -> Self {
-        Self { node, path: String::new(), report }
+        Self { node, path: String::new(), report, named: node.place }
     }
 
     /// A mistake at this place; the caller may add what is allowed before it is reported.
@@ -45,6 +50,11 @@ impl<'a> Spot<'a> {
 
     pub fn wrong(&self, message: impl Into<String>) {
         self.report.add(self.mistake(message));
+    }
+
+    /// A mistake about the whole of this value, such as something it lacks.
+    pub fn wrong_whole(&self, message: impl Into<String>) {
+        self.report.add(Mistake::new(self.named, &self.path, message));
     }
 
     fn expected(&self, what: &str) {
@@ -180,7 +190,7 @@ impl<'a> Spot<'a> {
             self.expected("a list, as in [a, b]");
             return None;
         };
-        let item = |(i, node)| Spot { node, path: format!("{}[{i}]", self.path), report: self.report };
+        let item = |(i, node)| Spot { node, path: format!("{}[{i}]", self.path), report: self.report, named: node.place };
         Some(items.iter().enumerate().map(item).collect())
     }
 
@@ -190,13 +200,18 @@ impl<'a> Spot<'a> {
             self.expected("a map, as in { name: value }");
             return None;
         };
-        Some(entries.iter().map(|(key, node)| (key, self.below(&key.text, node))).collect())
+        Some(entries.iter().map(|(key, node)| (key, self.below(key, node))).collect())
     }
 
     /// A map whose keys are ours: all others are reported now.
     pub fn fields(&self, known: &'static [&'static str]) -> Option<Fields<'a>> {
+        self.fields_but(known, |_| false)
+    }
+
+    /// Likewise, but for those that `other` lets through.
+    pub fn fields_but(&self, known: &'static [&'static str], other: fn(&str) -> bool) -> Option<Fields<'a>> {
         for (key, spot) in self.entries()? {
-            if !known.contains(&key.text.as_str()) {
+            if !known.contains(&key.text.as_str()) && !other(&key.text) {
                 let mistake = Mistake::new(key.place, &spot.path, "unknown field").allowed(known.iter().copied());
                 self.report.add(mistake.suggest(nearest(&key.text, known.iter().copied())));
             }
@@ -204,9 +219,9 @@ impl<'a> Spot<'a> {
         Some(Fields { spot: self.clone(), known })
     }
 
-    fn below(&self, key: &str, node: &'a Node) -> Spot<'a> {
-        let path = if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
-        Spot { node, path, report: self.report }
+    fn below(&self, key: &Key, node: &'a Node) -> Spot<'a> {
+        let path = if self.path.is_empty() { key.text.clone() } else { format!("{}.{}", self.path, key.text) };
+        Spot { node, path, report: self.report, named: key.place }
     }
 }
 
@@ -220,13 +235,18 @@ pub struct Fields<'a> {
 impl<'a> Fields<'a> {
     pub fn get(&self, name: &'static str) -> Option<Spot<'a>> {
         debug_assert!(self.known.contains(&name), "{name} is not in the list of known fields");
-        self.spot.node.get(name).map(|node| self.spot.below(name, node))
+        let Value::Map(entries) = &self.spot.node.value else { return None };
+        entries.iter().find(|(key, _)| key.text == name).map(|(key, node)| self.spot.below(key, node))
+    }
+
+    pub fn has(&self, name: &'static str) -> bool {
+        self.get(name).is_some()
     }
 
     pub fn require(&self, name: &'static str) -> Option<Spot<'a>> {
         let field = self.get(name);
         if field.is_none() {
-            self.spot.wrong(format!("{name:?} is missing"));
+            self.spot.wrong_whole(format!("{name:?} is missing"));
         }
         field
     }
@@ -238,26 +258,16 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Where the key of a field stands; the map itself when it has none.
-    pub fn key_place(&self, name: &str) -> Place {
-        match &self.spot.node.value {
-            Value::Map(entries) => entries.iter().find(|(key, _)| key.text == name).map(|(key, _)| key.place),
-            _ => None,
-        }
-        .unwrap_or(self.spot.node.place)
-    }
-
-    /// A mistake about a field as a whole rather than about its value.
-    pub fn wrong(&self, name: &str, message: impl Into<String>) {
-        let path = format!("{}.{name}", self.spot.path);
-        self.spot.report.add(Mistake::new(self.key_place(name), path.trim_start_matches('.'), message));
+    /// A mistake about a field as a whole rather than about its value; about the map when the field is absent.
+    pub fn wrong(&self, name: &'static str, message: impl Into<String>) {
+        self.get(name).unwrap_or_else(|| self.spot.clone()).wrong_whole(message);
     }
 
     /// The one of `names` that is there; none or several are a mistake.
     pub fn exactly_one(&self, names: &[&'static str]) -> Option<(&'static str, Spot<'a>)> {
         let mut found = names.iter().filter_map(|name| self.get(name).map(|spot| (*name, spot)));
         let Some(first) = found.next() else {
-            self.spot.report.add(self.spot.mistake(format!("says not what to do: one of {} is missing", names.join(", "))));
+            self.spot.wrong_whole(format!("one of {} is missing", names.join(", ")));
             return None;
         };
         for (name, _) in found {

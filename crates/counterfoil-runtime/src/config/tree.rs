@@ -35,11 +35,11 @@ pub fn parse(text: &str) -> (Option<Node>, Vec<Mistake>) {
     for next in Parser::new_from_str_with_options(text, options) {
         let stop = match next {
             Ok((event, span)) => builder.take(event, span).err(),
-            Err(error) => Some(syntax(&error)),
+            Err(error) => Some(Box::new(syntax(&error))),
         };
         if let Some(mistake) = stop {
             // What came before is incomplete: complaining about it would only distract from the cause.
-            builder.mistakes.push(mistake);
+            builder.mistakes.push(*mistake);
             return (None, builder.mistakes);
         }
     }
@@ -77,14 +77,35 @@ enum PendingKey {
 }
 
 impl Builder {
+    /// The path of the value that comes next, as far as it is known.
+    fn path(&self) -> String {
+        let mut path = String::new();
+        for open in &self.open {
+            match &open.inside {
+                Inside::List(items) => path.push_str(&format!("[{}]", items.len())),
+                Inside::Map { key: Some(PendingKey::Key(key)), .. } => {
+                    path.push_str(if path.is_empty() { "" } else { "." });
+                    path.push_str(&key.text);
+                }
+                Inside::Map { .. } => {}
+            }
+        }
+        path
+    }
+
+    fn wrong(&mut self, place: Place, message: impl Into<String>) {
+        let mistake = Mistake::new(place, &self.path(), message);
+        self.mistakes.push(mistake);
+    }
+
     /// `Err`: reading on makes no sense.
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Mistake> {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Box<Mistake>> {
         let place = place(&span);
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(Mistake::new(place, "", "a second document (---) starts here; a config file has one"));
+                    return Err(stop(place, "a second document (---) starts here; a config file has one"));
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -99,17 +120,17 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => self.end()?,
             Event::Alias(id) => {
                 let Some(node) = self.anchors.get(&id).cloned() else {
-                    return Err(Mistake::new(place, "", "this alias stands inside the very value that it names"));
+                    return Err(stop(place, "this alias stands inside the very value that it names"));
                 };
                 self.count(weight(&node), place)?;
                 if self.open.len() + depth(&node) > DEPTH_MAX {
-                    return Err(too_deep(place));
+                    return Err(Box::new(too_deep(place)));
                 }
                 self.complete(node, 0, false)?;
             }
             Event::UnresolvedAlias(name) => {
                 let names = self.anchor_names.iter().map(String::as_str);
-                let mistake = Mistake::new(place, "", format!("no anchor &{name} was written above this alias"));
+                let mistake = Mistake::new(place, &self.path(), format!("no anchor &{name} was written above this alias"));
                 self.mistakes.push(mistake.suggest(nearest(&name, names).map(|n| format!("*{n}"))));
                 self.complete(Node { place, value: Value::Null }, 0, false)?;
             }
@@ -132,7 +153,7 @@ impl Builder {
             Value::String(text.to_owned())
         } else {
             plain(text).unwrap_or_else(|why| {
-                self.mistakes.push(Mistake::new(place, "", why));
+                self.wrong(place, why);
                 Value::Null
             })
         };
@@ -141,21 +162,21 @@ impl Builder {
 
     fn tag(&mut self, place: Place, tag: &Tag) {
         let message = format!("the tag {} has no meaning here; write the value without it", tag.original());
-        self.mistakes.push(Mistake::new(place, "", message));
+        self.wrong(place, message);
     }
 
-    fn start(&mut self, place: Place, anchor: usize, tag: Option<&Tag>, inside: Inside) -> Result<(), Mistake> {
+    fn start(&mut self, place: Place, anchor: usize, tag: Option<&Tag>, inside: Inside) -> Result<(), Box<Mistake>> {
         if let Some(tag) = tag.filter(|t| !t.is_yaml_core_schema_tag("map") && !t.is_yaml_core_schema_tag("seq")) {
             self.tag(place, tag);
         }
         if self.open.len() >= DEPTH_MAX {
-            return Err(too_deep(place));
+            return Err(Box::new(too_deep(place)));
         }
         self.open.push(Open { place, anchor, inside });
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Mistake> {
+    fn end(&mut self) -> Result<(), Box<Mistake>> {
         let Some(Open { place, anchor, inside }) = self.open.pop() else { return Ok(()) };
         let value = match inside {
             Inside::List(items) => Value::List(items),
@@ -170,12 +191,13 @@ impl Builder {
     }
 
     /// Puts a finished value where it belongs: into the list or map around it, as a key, or at the top.
-    fn complete(&mut self, node: Node, anchor: usize, plain: bool) -> Result<(), Mistake> {
+    fn complete(&mut self, node: Node, anchor: usize, plain: bool) -> Result<(), Box<Mistake>> {
         self.count(1, node.place)?;
         if anchor != 0 {
             self.count(weight(&node), node.place)?;
             self.anchors.insert(anchor, node.clone());
         }
+        let path = self.path();
         let Some(open) = self.open.last_mut() else {
             self.root.get_or_insert(node);
             return Ok(());
@@ -183,7 +205,12 @@ impl Builder {
         match &mut open.inside {
             Inside::List(items) => items.push(node),
             Inside::Map { entries, merged, key } => match key.take() {
-                None => *key = Some(pending_key(node, plain, entries, &mut self.mistakes)),
+                None => {
+                    *key = Some(pending_key(node, plain, entries, |place, text, message| {
+                        let path = if path.is_empty() { text.to_owned() } else { format!("{path}.{text}") };
+                        self.mistakes.push(Mistake::new(place, path.trim_end_matches('.'), message));
+                    }))
+                }
                 Some(PendingKey::Key(name)) => {
                     // An absent value has no place of its own: the parser gives that of whatever follows.
                     let place = if node.value == Value::Null { name.place } else { node.place };
@@ -207,21 +234,21 @@ impl Builder {
                 }
             }
             Value::List(bases) => bases.into_iter().for_each(|base| self.merge(entries, base)),
-            _ => self.mistakes.push(Mistake::new(source.place, "", "<< takes a map, as in <<: *defaults")),
+            _ => self.wrong(source.place, "<< takes a map, as in <<: *defaults"),
         }
     }
 
-    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Mistake> {
+    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Box<Mistake>> {
         self.nodes += nodes;
         if self.nodes > NODES_MAX {
             let message = format!("the file unfolds to more than {NODES_MAX} values here; aliases repeat what they name");
-            return Err(Mistake::new(place, "", message));
+            return Err(stop(place, message));
         }
         Ok(())
     }
 }
 
-fn pending_key(node: Node, is_plain: bool, entries: &[(Key, Node)], mistakes: &mut Vec<Mistake>) -> PendingKey {
+fn pending_key(node: Node, is_plain: bool, entries: &[(Key, Node)], mut wrong: impl FnMut(Place, &str, String)) -> PendingKey {
     let place = node.place;
     let text = match node.value {
         Value::String(text) if !text.is_empty() => text,
@@ -230,7 +257,7 @@ fn pending_key(node: Node, is_plain: bool, entries: &[(Key, Node)], mistakes: &m
         Value::Float(f) => f.to_string(),
         value => {
             let found = Node { place, value }.found();
-            mistakes.push(Mistake::new(place, "", format!("a key is a word; found {found}")));
+            wrong(place, "", format!("a key is a word; found {found}"));
             return PendingKey::Bad;
         }
     };
@@ -238,8 +265,7 @@ fn pending_key(node: Node, is_plain: bool, entries: &[(Key, Node)], mistakes: &m
         return PendingKey::Merge;
     }
     if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
-        let message = format!("duplicate key {text:?}; it was first written in line {}", first.place.line);
-        mistakes.push(Mistake::new(place, "", message));
+        wrong(place, &text, format!("duplicate key; it was first written in line {}", first.place.line));
         return PendingKey::Bad;
     }
     PendingKey::Key(Key { text, place })
@@ -249,6 +275,10 @@ fn place(span: &Span) -> Place {
     let (start, end) = (&span.start, &span.end);
     let width = if start.line() == end.line() { end.col().saturating_sub(start.col()).max(1) } else { 1 };
     Place { line: start.line().max(1), column: start.col() + 1, width }
+}
+
+fn stop(place: Place, message: impl Into<String>) -> Box<Mistake> {
+    Box::new(Mistake::new(place, "", message))
 }
 
 fn too_deep(place: Place) -> Mistake {

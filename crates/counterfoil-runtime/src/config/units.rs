@@ -68,7 +68,7 @@ pub fn duration(text: &str) -> Result<Duration, Unreadable> {
 pub fn shown(duration: Duration) -> String {
     let ms = duration.as_millis();
     for (unit_ms, unit) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")] {
-        if ms >= unit_ms && ms % unit_ms == 0 {
+        if ms >= unit_ms && ms.is_multiple_of(unit_ms) {
             return format!("{}{unit}", ms / unit_ms);
         }
     }
@@ -174,7 +174,7 @@ fn unit_meant(unit: &str) -> Option<&'static str> {
 fn fraction_ms(number: &str, unit_ms: u64) -> Option<u64> {
     let ms = number.parse::<f64>().ok()? * unit_ms as f64;
     // Both casts are exact far beyond any duration that makes sense.
-    (ms.fract() == 0.0 && ms >= 1.0 && ms < 1e15).then_some(ms as u64)
+    (ms.fract() == 0.0 && (1.0..1e15).contains(&ms)).then_some(ms as u64)
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
 //! Tests of the config reader that need more than one of its files.
 
+mod config;
+mod mistakes;
 mod yaml;

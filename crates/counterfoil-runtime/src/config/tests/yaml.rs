@@ -69,16 +69,16 @@ fn mistakes_name_their_cause() {
     let check = |text: &str, expected: &[&str]| assert_eq!(mistakes(text), expected, "{text:?}");
     check(
         "a: 1\nb: 2\na: 3\nb: 4\n",
-        &["3:1 duplicate key \"a\"; it was first written in line 1", "4:1 duplicate key \"b\"; it was first written in line 2"],
+        &["3:1 a: duplicate key; it was first written in line 1", "4:1 b: duplicate key; it was first written in line 2"],
     );
     check("a: 1\n---\nb: 2\n", &["2:1 a second document (---) starts here; a config file has one"]);
-    check("a: &base 1\nb: *bsae\n", &["2:4 no anchor &bsae was written above this alias; did you mean \"*base\"?"]);
+    check("a: &base 1\nb: *bsae\n", &["2:4 b: no anchor &bsae was written above this alias; did you mean \"*base\"?"]);
     check("a: &a [*a]\n", &["1:8 this alias stands inside the very value that it names"]);
-    check("a: !secret x\n", &["1:12 the tag !secret has no meaning here; write the value without it"]);
+    check("a: !secret x\n", &["1:12 a: the tag !secret has no meaning here; write the value without it"]);
     check("? [a, b]\n: 1\nc: 2\n", &["1:3 a key is a word; found a list"]);
     check(
         "a: 99999999999999999999\n",
-        &["1:4 the number 99999999999999999999 is too large to be kept exactly; quote it if it is an identifier"],
+        &["1:4 a: the number 99999999999999999999 is too large to be kept exactly; quote it if it is an identifier"],
     );
     check("tools:\n\ta: 1\n", &["2:2 a tab indents this line; YAML is indented with spaces"]);
     check("a: [1, 2\n", &["1:4 this '[' is never closed"]);
