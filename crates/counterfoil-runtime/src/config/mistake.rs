@@ -125,10 +125,11 @@ impl fmt::Debug for ConfigErrors {
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.mistakes.iter().filter_map(|m| m.place).map(|p| p.line).max().unwrap_or(1).to_string().len();
+        let source_lines: Vec<&str> = self.source.lines().collect();
         for (mistake, line) in self.mistakes.iter().zip(self.lines()) {
             writeln!(f, "{line}")?;
             let Some(place) = mistake.place else { continue };
-            let Some(source) = self.source.lines().nth(place.line - 1) else { continue };
+            let Some(source) = source_lines.get(place.line - 1) else { continue };
             let (shown, caret) = excerpt(source, place);
             writeln!(f, "  {:>digits$} | {shown}", place.line)?;
             writeln!(f, "  {:>digits$} | {caret}", "")?;

@@ -17,8 +17,10 @@ mod node;
 mod policy;
 mod read;
 mod schema;
+mod starter;
 mod store;
 mod suggest;
+mod syntax;
 mod tool;
 mod top;
 mod tree;
@@ -33,6 +35,7 @@ use serde::Serialize;
 
 pub use environment::Environment;
 pub use mistake::{ConfigErrors, Mistake, Place};
+pub use starter::STARTER;
 
 use crate::spec::{Egress, ToolSpec};
 use read::{Report, Spot};

@@ -78,6 +78,27 @@ impl Node {
         }
     }
 
+    /// Values in this subtree.
+    pub fn weight(&self) -> usize {
+        1 + self.below().map(Node::weight).sum::<usize>()
+    }
+
+    /// Lists and maps from here to the deepest value.
+    pub fn depth(&self) -> usize {
+        match &self.value {
+            Value::List(_) | Value::Map(_) => 1 + self.below().map(Node::depth).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    fn below(&self) -> Box<dyn Iterator<Item = &Node> + '_> {
+        match &self.value {
+            Value::List(items) => Box::new(items.iter()),
+            Value::Map(entries) => Box::new(entries.iter().map(|(_, node)| node)),
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
     /// What stands here, in words: for "found …".
     pub fn found(&self) -> String {
         const TEXT_CHARS_MAX: usize = 40;

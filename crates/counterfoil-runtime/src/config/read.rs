@@ -11,16 +11,26 @@ use super::node::{Key, Node, Value};
 use super::suggest::nearest;
 use super::units::{self, Unreadable};
 
+/// More mistakes than these are one mistake: this is not a config.
+const MISTAKES_MAX: usize = 500;
+
 /// The mistakes found so far.
 pub struct Report(RefCell<Vec<Mistake>>);
 
 impl Report {
     pub fn from(mistakes: Vec<Mistake>) -> Self {
-        Self(RefCell::new(mistakes))
+        let report = Self(RefCell::default());
+        mistakes.into_iter().for_each(|mistake| report.add(mistake));
+        report
     }
 
     pub fn add(&self, mistake: Mistake) {
-        self.0.borrow_mut().push(mistake);
+        let mut mistakes = self.0.borrow_mut();
+        match mistakes.len() {
+            0..MISTAKES_MAX => mistakes.push(mistake),
+            MISTAKES_MAX => mistakes.push(Mistake::of_file(format!("has more mistakes than are shown here, which are {MISTAKES_MAX}"))),
+            _ => {}
+        }
     }
 
     pub fn into_mistakes(self) -> Vec<Mistake> {

@@ -15,6 +15,9 @@ use crate::spec::{Egress, ToolSpec};
 pub const TOP: &[&str] = &["store", "mode", "i_accept_duplicates", "tenant", "env", "egress", "tools"];
 pub const EGRESS: &[&str] = &["allow", "allow_private"];
 
+/// Agents choose among tens of tools. Comparing all names with each other must stay cheap.
+const TOOLS_MAX: usize = 1000;
+
 /// What older setups switch everything off with.
 pub const SWITCH: &str = "TOOL_RELIABILITY_ENABLED";
 
@@ -117,6 +120,10 @@ fn tools(spot: &Spot<'_>, context: &Context<'_>) -> Vec<ToolSpec> {
         return Vec::new();
     }
     let entries = spot.entries().unwrap_or_default();
+    if entries.len() > TOOLS_MAX {
+        spot.wrong_whole(format!("{} tools are more than one file may hold; at most {TOOLS_MAX}", entries.len()));
+        return Vec::new();
+    }
     let tools: Vec<ToolSpec> = entries.iter().filter_map(|(name, spot)| tool::read(&name.text, spot, context)).collect();
     let written: Vec<(&str, Spot<'_>)> = entries.iter().map(|(key, spot)| (key.text.as_str(), spot.clone())).collect();
     check::undos(&written, &tools);

@@ -5,16 +5,17 @@
 
 use std::collections::HashMap;
 
-use serde_saphyr::granit_parser::{self, ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, Tag};
+use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span, Tag};
 
 use super::mistake::{Mistake, Place};
 use super::node::{Key, Node, Value, plain};
 use super::suggest::nearest;
+use super::syntax;
 
 /// A config for people is a few hundred lines.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Everything that walks the tree recurses; this keeps the stack small.
-const DEPTH_MAX: usize = 64;
+pub const DEPTH_MAX: usize = 64;
 /// All values together, those that aliases repeat included.
 const NODES_MAX: usize = 100_000;
 
@@ -35,7 +36,7 @@ pub fn parse(text: &str) -> (Option<Node>, Vec<Mistake>) {
     for next in Parser::new_from_str_with_options(text, options) {
         let stop = match next {
             Ok((event, span)) => builder.take(event, span).err(),
-            Err(error) => Some(Box::new(syntax(&error))),
+            Err(error) => Some(Box::new(syntax::mistake(&error))),
         };
         if let Some(mistake) = stop {
             // What came before is incomplete: complaining about it would only distract from the cause.
@@ -66,7 +67,16 @@ struct Open {
 
 enum Inside {
     List(Vec<Node>),
-    Map { entries: Vec<(Key, Node)>, merged: Vec<Node>, key: Option<PendingKey> },
+    Map(OpenMap),
+}
+
+#[derive(Default)]
+struct OpenMap {
+    entries: Vec<(Key, Node)>,
+    /// Line of each key: looking through the entries would be quadratic.
+    lines: HashMap<String, usize>,
+    merged: Vec<Node>,
+    key: Option<PendingKey>,
 }
 
 enum PendingKey {
@@ -83,11 +93,11 @@ impl Builder {
         for open in &self.open {
             match &open.inside {
                 Inside::List(items) => path.push_str(&format!("[{}]", items.len())),
-                Inside::Map { key: Some(PendingKey::Key(key)), .. } => {
+                Inside::Map(OpenMap { key: Some(PendingKey::Key(key)), .. }) => {
                     path.push_str(if path.is_empty() { "" } else { "." });
                     path.push_str(&key.text);
                 }
-                Inside::Map { .. } => {}
+                Inside::Map(_) => {}
             }
         }
         path
@@ -113,18 +123,15 @@ impl Builder {
                 self.complete(node, anchor, style == ScalarStyle::Plain)?;
             }
             Event::SequenceStart(_, anchor, tag) => self.start(place, anchor, tag.as_deref(), Inside::List(Vec::new()))?,
-            Event::MappingStart(_, anchor, tag) => {
-                let inside = Inside::Map { entries: Vec::new(), merged: Vec::new(), key: None };
-                self.start(place, anchor, tag.as_deref(), inside)?;
-            }
+            Event::MappingStart(_, anchor, tag) => self.start(place, anchor, tag.as_deref(), Inside::Map(OpenMap::default()))?,
             Event::SequenceEnd | Event::MappingEnd => self.end()?,
             Event::Alias(id) => {
                 let Some(node) = self.anchors.get(&id).cloned() else {
                     return Err(stop(place, "this alias stands inside the very value that it names"));
                 };
-                self.count(weight(&node), place)?;
-                if self.open.len() + depth(&node) > DEPTH_MAX {
-                    return Err(Box::new(too_deep(place)));
+                self.count(node.weight(), place)?;
+                if self.open.len() + node.depth() > DEPTH_MAX {
+                    return Err(Box::new(syntax::too_deep(place)));
                 }
                 self.complete(node, 0, false)?;
             }
@@ -170,7 +177,7 @@ impl Builder {
             self.tag(place, tag);
         }
         if self.open.len() >= DEPTH_MAX {
-            return Err(Box::new(too_deep(place)));
+            return Err(Box::new(syntax::too_deep(place)));
         }
         self.open.push(Open { place, anchor, inside });
         Ok(())
@@ -180,11 +187,11 @@ impl Builder {
         let Some(Open { place, anchor, inside }) = self.open.pop() else { return Ok(()) };
         let value = match inside {
             Inside::List(items) => Value::List(items),
-            Inside::Map { mut entries, merged, .. } => {
-                for source in merged {
-                    self.merge(&mut entries, source);
+            Inside::Map(mut map) => {
+                for source in std::mem::take(&mut map.merged) {
+                    self.merge(&mut map, source);
                 }
-                Value::Map(entries)
+                Value::Map(map.entries)
             }
         };
         self.complete(Node { place, value }, anchor, false)
@@ -194,46 +201,53 @@ impl Builder {
     fn complete(&mut self, node: Node, anchor: usize, plain: bool) -> Result<(), Box<Mistake>> {
         self.count(1, node.place)?;
         if anchor != 0 {
-            self.count(weight(&node), node.place)?;
+            self.count(node.weight(), node.place)?;
             self.anchors.insert(anchor, node.clone());
         }
-        let path = self.path();
         let Some(open) = self.open.last_mut() else {
             self.root.get_or_insert(node);
             return Ok(());
         };
-        match &mut open.inside {
-            Inside::List(items) => items.push(node),
-            Inside::Map { entries, merged, key } => match key.take() {
-                None => {
-                    *key = Some(pending_key(node, plain, entries, |place, text, message| {
-                        let path = if path.is_empty() { text.to_owned() } else { format!("{path}.{text}") };
-                        self.mistakes.push(Mistake::new(place, path.trim_end_matches('.'), message));
-                    }))
+        let map = match &mut open.inside {
+            Inside::List(items) => {
+                items.push(node);
+                return Ok(());
+            }
+            Inside::Map(map) => map,
+        };
+        match map.key.take() {
+            Some(PendingKey::Key(name)) => {
+                // An absent value has no place of its own: the parser gives that of whatever follows.
+                let place = if node.value == Value::Null { name.place } else { node.place };
+                map.entries.push((name, Node { place, ..node }));
+            }
+            Some(PendingKey::Merge) => map.merged.push(node),
+            Some(PendingKey::Bad) => {}
+            None => {
+                let place = node.place;
+                let (key, wrong) = pending_key(node, plain, &mut map.lines);
+                map.key = Some(key);
+                if let Some((name, message)) = wrong {
+                    let path = format!("{}.{name}", self.path());
+                    self.mistakes.push(Mistake::new(place, path.trim_matches('.'), message));
                 }
-                Some(PendingKey::Key(name)) => {
-                    // An absent value has no place of its own: the parser gives that of whatever follows.
-                    let place = if node.value == Value::Null { name.place } else { node.place };
-                    entries.push((name, Node { place, ..node }));
-                }
-                Some(PendingKey::Merge) => merged.push(node),
-                Some(PendingKey::Bad) => {}
-            },
+            }
         }
         Ok(())
     }
 
     /// `<<: *base`: entries of `base` that are not written here. What is written here, or merged earlier, wins.
-    fn merge(&mut self, entries: &mut Vec<(Key, Node)>, source: Node) {
+    fn merge(&mut self, map: &mut OpenMap, source: Node) {
         match source.value {
             Value::Map(base) => {
                 for (key, node) in base {
-                    if !entries.iter().any(|(k, _)| k.text == key.text) {
-                        entries.push((key, node));
+                    if !map.lines.contains_key(&key.text) {
+                        map.lines.insert(key.text.clone(), key.place.line);
+                        map.entries.push((key, node));
                     }
                 }
             }
-            Value::List(bases) => bases.into_iter().for_each(|base| self.merge(entries, base)),
+            Value::List(bases) => bases.into_iter().for_each(|base| self.merge(map, base)),
             _ => self.wrong(source.place, "<< takes a map, as in <<: *defaults"),
         }
     }
@@ -248,7 +262,8 @@ impl Builder {
     }
 }
 
-fn pending_key(node: Node, is_plain: bool, entries: &[(Key, Node)], mut wrong: impl FnMut(Place, &str, String)) -> PendingKey {
+/// What a value in the place of a key is, and what is wrong with it: the name to report it by, and the message.
+fn pending_key(node: Node, is_plain: bool, lines: &mut HashMap<String, usize>) -> (PendingKey, Option<(String, String)>) {
     let place = node.place;
     let text = match node.value {
         Value::String(text) if !text.is_empty() => text,
@@ -257,18 +272,18 @@ fn pending_key(node: Node, is_plain: bool, entries: &[(Key, Node)], mut wrong: i
         Value::Float(f) => f.to_string(),
         value => {
             let found = Node { place, value }.found();
-            wrong(place, "", format!("a key is a word; found {found}"));
-            return PendingKey::Bad;
+            return (PendingKey::Bad, Some((String::new(), format!("a key is a word; found {found}"))));
         }
     };
     if text == "<<" && is_plain {
-        return PendingKey::Merge;
+        return (PendingKey::Merge, None);
     }
-    if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
-        wrong(place, &text, format!("duplicate key; it was first written in line {}", first.place.line));
-        return PendingKey::Bad;
+    if let Some(first) = lines.get(&text) {
+        let message = format!("duplicate key; it was first written in line {first}");
+        return (PendingKey::Bad, Some((text, message)));
     }
-    PendingKey::Key(Key { text, place })
+    lines.insert(text.clone(), place.line);
+    (PendingKey::Key(Key { text, place }), None)
 }
 
 fn place(span: &Span) -> Place {
@@ -279,49 +294,4 @@ fn place(span: &Span) -> Place {
 
 fn stop(place: Place, message: impl Into<String>) -> Box<Mistake> {
     Box::new(Mistake::new(place, "", message))
-}
-
-fn too_deep(place: Place) -> Mistake {
-    Mistake::new(place, "", format!("nested more than {DEPTH_MAX} levels deep"))
-}
-
-/// Values in a subtree.
-fn weight(node: &Node) -> usize {
-    1 + match &node.value {
-        Value::List(items) => items.iter().map(weight).sum(),
-        Value::Map(entries) => entries.iter().map(|(_, node)| weight(node)).sum(),
-        _ => 0,
-    }
-}
-
-fn depth(node: &Node) -> usize {
-    match &node.value {
-        Value::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Map(entries) => 1 + entries.iter().map(|(_, node)| depth(node)).max().unwrap_or(0),
-        _ => 0,
-    }
-}
-
-/// The parser's errors in the words of somebody who writes a config rather than a parser.
-fn syntax(error: &ScanError) -> Mistake {
-    let place = Place { line: error.marker().line().max(1), column: error.marker().col() + 1, width: 1 };
-    let message = match error.kind() {
-        ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation | ErrorKind::TabInPlainScalar => {
-            "a tab indents this line; YAML is indented with spaces".to_owned()
-        }
-        ErrorKind::UnclosedFlowCollection { open } => format!("this {open:?} is never closed"),
-        ErrorKind::UnclosedQuotedScalar => "this quoted text is never closed".to_owned(),
-        ErrorKind::InvalidQuotedScalarIndent => {
-            "the quoted text that began above is never closed, or goes on here without being indented".to_owned()
-        }
-        ErrorKind::RecursionLimitExceeded => return too_deep(place),
-        ErrorKind::MappingValueNotAllowed | ErrorKind::InvalidColonPlacement => {
-            "a \":\" is not expected here; quote a text that contains \": \", and check the indentation".to_owned()
-        }
-        ErrorKind::InvalidIndentation | ErrorKind::ExpectedBlockMappingKey | ErrorKind::SimpleKeyExpected => {
-            format!("not valid YAML: {}; check the indentation and that each key is followed by \": \"", error.info())
-        }
-        _ => format!("not valid YAML: {}", error.info()),
-    };
-    Mistake::new(place, "", message)
 }
