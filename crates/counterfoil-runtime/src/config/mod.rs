@@ -12,6 +12,7 @@ mod environment;
 mod expr;
 mod file;
 mod http;
+mod keywords;
 mod mistake;
 mod node;
 mod policy;

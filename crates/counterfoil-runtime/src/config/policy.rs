@@ -38,6 +38,7 @@ pub fn read(tool: &Fields<'_>) -> Policy {
     tool.read("approval_expires", Spot::duration, &mut policy.approval_expires);
     tool.read("result_max", result_max, &mut policy.result_bytes_max);
     times(tool, &mut policy);
+    window_kept(tool, &mut policy);
     consistent(tool, &policy);
     policy
 }
@@ -62,6 +63,16 @@ fn times(tool: &Fields<'_>, policy: &mut Policy) {
         (None, Some(deadline)) => (policy.timeout, policy.deadline) = (policy.timeout.min(deadline), deadline),
         (None, None) => {}
     }
+}
+
+/// A result must be kept for as long as it may be replayed.
+fn window_kept(tool: &Fields<'_>, policy: &mut Policy) {
+    let Some(window) = policy.dedupe_window.filter(|window| *window > policy.retain) else { return };
+    if tool.has("retain") {
+        let retain = shown(policy.retain);
+        tool.wrong("dedupe_window", format!("{} is longer than results are kept, retain: {retain}; raise retain", shown(window)));
+    }
+    policy.retain = window;
 }
 
 /// What one field makes of another.

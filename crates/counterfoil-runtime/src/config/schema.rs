@@ -6,8 +6,9 @@
 use counterfoil_core::policy::ArgPath;
 use serde_json::Value as Json;
 
+use super::keywords;
 use super::mistake::Mistake;
-use super::node::{Node, Value};
+use super::node::{Key, Node, Value};
 use super::read::Spot;
 use super::suggest::nearest;
 
@@ -34,16 +35,8 @@ pub fn read(spot: &Spot<'_>) -> Option<Json> {
         spot.wrong(format!("this schema is {bytes} bytes long; at most {SCHEMA_BYTES_MAX}"));
         return None;
     }
-    // Checked before compiling: the validator would look an unknown draft up.
-    if let Some(draft) = spot.node.get("$schema") {
-        let known = |text: &str| DRAFTS.iter().any(|d| d.trim_end_matches('#') == text.trim_end_matches('#'));
-        if !draft.as_str().is_some_and(known) {
-            let path = format!("{}.$schema", spot.path);
-            spot.report.add(Mistake::new(draft.place, &path, "not a known draft of JSON Schema").allowed(DRAFTS));
-            return None;
-        }
-    }
-    if foreign_refs(spot.node, spot) || violations(&schema, spot) {
+    keywords::check(spot);
+    if foreign(spot.node, spot) || violations(&schema, spot) {
         return None;
     }
     if let Err(error) = jsonschema::options().offline().build(&schema) {
@@ -77,21 +70,32 @@ fn violations(schema: &Json, spot: &Spot<'_>) -> bool {
     any
 }
 
-/// Reports references that lead out of the schema.
-fn foreign_refs(node: &Node, spot: &Spot<'_>) -> bool {
+/// Reports what leads out of the schema: references, and drafts that the validator would have to look up.
+fn foreign(node: &Node, spot: &Spot<'_>) -> bool {
     match &node.value {
-        Value::List(items) => items.iter().filter(|item| foreign_refs(item, spot)).count() > 0,
-        Value::Map(entries) => entries.iter().fold(false, |any, (key, value)| {
-            let reference = matches!(key.text.as_str(), "$ref" | "$dynamicRef" | "$recursiveRef");
-            let foreign = reference && value.as_str().is_some_and(|target| !target.starts_with('#'));
-            if foreign {
-                let message = "leads out of this schema; nothing is fetched, so copy it below $defs and write \"#/$defs/NAME\"";
-                spot.report.add(Mistake::new(value.place, &format!("{}.{}", spot.path, key.text), message));
-            }
-            foreign_refs(value, spot) || foreign || any
-        }),
+        Value::List(items) => items.iter().filter(|item| foreign(item, spot)).count() > 0,
+        Value::Map(entries) => {
+            let leads_out = |(key, value): &&(Key, Node)| {
+                let path = format!("{}.{}", spot.path, key.text);
+                let mistake = |message: &str| Mistake::new(value.place, &path, message);
+                let wrong = match (key.text.as_str(), value.as_str()) {
+                    ("$ref" | "$dynamicRef" | "$recursiveRef", Some(target)) if !target.starts_with('#') => {
+                        mistake("leads out of this schema; nothing is fetched, so copy it below $defs and write \"#/$defs/NAME\"")
+                    }
+                    ("$schema", Some(draft)) if !is_draft(draft) => mistake("not a known draft of JSON Schema").allowed(DRAFTS),
+                    _ => return foreign(value, spot),
+                };
+                spot.report.add(wrong);
+                true
+            };
+            entries.iter().filter(leads_out).count() > 0
+        }
         _ => false,
     }
+}
+
+fn is_draft(text: &str) -> bool {
+    DRAFTS.iter().any(|draft| draft.trim_end_matches('#') == text.trim_end_matches('#'))
 }
 
 /// What a schema says about a path of arguments.

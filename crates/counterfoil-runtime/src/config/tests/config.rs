@@ -100,6 +100,7 @@ fn what_is_not_written_gives_way() {
     assert_eq!(tool("retry: { first: 30s }").retry.max, Duration::from_secs(30));
     assert_eq!(tool("retry: off").retry.attempts, 1);
     assert_eq!(tool("retry: false").retry.attempts, 1);
+    assert_eq!(tool("dedupe_window: 7d").retain, Duration::from_secs(7 * 86_400));
     assert!(!tool("breaker: off").breaker.enabled);
 }
 

@@ -84,6 +84,7 @@ fn policies() {
         "approval_expires: 1h",
         &["5:5: tools.t.approval_expires: nothing here needs approval; add approval: true or an expression, or drop it"],
     );
+    policy("dedupe_window: 2h\nretain: 1h", &["5:5: tools.t.dedupe_window: 2h is longer than results are kept, retain: 1h; raise retain"]);
     policy(
         "effect: pure\nundo: { tool: other, args: { id: 1 } }",
         &["6:5: tools.t.undo: an effect: pure tool changes nothing, so there is nothing to undo; drop undo, or write effect: write"],
@@ -119,6 +120,14 @@ fn schemas() {
         &["5:24: tools.t.output.$schema: not a known draft of JSON Schema; allowed: https://json-schema.org/draft/2020-12/schema, \
          https://json-schema.org/draft/2019-09/schema, http://json-schema.org/draft-07/schema#, http://json-schema.org/draft-06/schema#, \
          http://json-schema.org/draft-04/schema#"],
+    );
+    check(
+        "command: [echo]\ninput: { requird: [a], properties: { requird: { exmple: 1, x-own: 2 } }, prefixItems: [{ tpye: object }] }",
+        &[
+            "5:14: tools.t.input.requird: not a keyword of JSON Schema; it would be ignored; did you mean \"required\"?",
+            "5:53: tools.t.input.properties.requird.exmple: not a keyword of JSON Schema; it would be ignored; did you mean \"example\"?",
+            "5:94: tools.t.input.prefixItems[0].tpye: not a keyword of JSON Schema; it would be ignored; did you mean \"type\"?",
+        ],
     );
     let found = about("command: [echo]\ninput: { properties: { a: { pattern: \"(\" } } }");
     assert_eq!(found.len(), 1, "{found:?}");
