@@ -9,6 +9,7 @@ mod budget;
 pub mod builder;
 pub mod clock;
 mod conclude;
+pub mod config;
 mod execute;
 pub mod gate;
 mod group;

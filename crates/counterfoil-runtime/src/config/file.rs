@@ -1,0 +1,48 @@
+//! `file`: one change to one file inside a root.
+
+use super::context::Context;
+use super::expr::Sees;
+use super::read::Spot;
+use crate::spec::{FileChange, FileSpec};
+use crate::template::TextTemplate;
+
+pub const FILE: &[&str] = &["root", "write", "delete", "move"];
+pub const WRITE: &[&str] = &["path", "content"];
+pub const DELETE: &[&str] = &["path"];
+pub const MOVE: &[&str] = &["from", "to"];
+
+pub fn read(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<FileSpec> {
+    let fields = spot.fields(FILE)?;
+    let root = fields.require("root").and_then(|s| context.path(&s));
+    let change = fields.exactly_one(&["write", "delete", "move"]).and_then(|(kind, spot)| {
+        let path = |fields: &super::read::Fields<'_>, name| fields.require(name).and_then(|s| inside(&s, context, sees));
+        match kind {
+            "write" => {
+                let fields = spot.fields(WRITE)?;
+                let (path, content) = (path(&fields, "path"), fields.require("content").and_then(|s| context.value(&s, sees)));
+                Some(FileChange::Write { path: path?, content: content? })
+            }
+            "delete" => Some(FileChange::Delete { path: path(&spot.fields(DELETE)?, "path")? }),
+            _ => {
+                let fields = spot.fields(MOVE)?;
+                let (from, to) = (path(&fields, "from"), path(&fields, "to"));
+                Some(FileChange::Move { from: from?, to: to? })
+            }
+        }
+    });
+    Some(FileSpec { root: root?, change: change? })
+}
+
+/// A path below the root. The tool checks what expressions make of it; what is written is checked here.
+fn inside(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<TextTemplate> {
+    let text = spot.text()?;
+    if text.starts_with('/') || text.split(['/', '\\']).any(|part| part == "..") {
+        spot.wrong(format!("{text:?} leads out of the root; paths are relative to root and never contain \"..\""));
+        return None;
+    }
+    if text.is_empty() {
+        spot.wrong("the path is empty");
+        return None;
+    }
+    context.text(spot, sees)
+}

@@ -1,0 +1,140 @@
+//! `counterfoil.yaml`: read once, checked whole, never guessed at.
+//!
+//! Text becomes a tree of values that know their line (`tree`, `node`), the tree becomes specs (`top`, `tool`, `policy`,
+//! `http`, `command`, `file`), and every mistake on the way is collected (`mistake`), so that one look at the
+//! answer is enough to mend the file. A config with a mistake is no config: nothing of it is used.
+//! Reading reads nothing but its arguments; only [`Config::load`] touches the disk and the process environment.
+
+mod check;
+mod command;
+mod context;
+mod environment;
+mod expr;
+mod file;
+mod http;
+mod keywords;
+mod mistake;
+mod node;
+mod policy;
+mod read;
+mod schema;
+mod starter;
+mod store;
+mod suggest;
+mod syntax;
+mod tool;
+mod top;
+mod tree;
+mod units;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use counterfoil_core::Tenant;
+use serde::Serialize;
+
+pub use environment::Environment;
+pub use mistake::{ConfigErrors, Mistake, Place};
+pub use starter::STARTER;
+
+use crate::runtime::Mode;
+use crate::spec::{Egress, ToolSpec};
+use read::{Report, Spot};
+
+/// The file `counterfoil` looks for.
+pub const FILE_NAME: &str = "counterfoil.yaml";
+
+/// A config without mistakes.
+#[derive(Clone)]
+pub struct Config {
+    /// Url of the ledger; the path of an embedded one is resolved.
+    pub store: String,
+    pub mode: Mode,
+    pub tenant: Tenant,
+    /// The variables named under `env`: all that templates may see of the environment.
+    pub env: Environment,
+    pub egress: Arc<Egress>,
+    /// In the order of the file.
+    pub tools: Vec<ToolSpec>,
+    /// The file itself. Relative paths in it are relative to its directory.
+    pub path: PathBuf,
+}
+
+impl Config {
+    /// Reads a file, with the environment of this process.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
+        let path = path.as_ref();
+        let text = read_file(path).map_err(|why| ConfigErrors::new(path, "", vec![Mistake::of_file(why)]))?;
+        Self::parse(&text, path, &Environment::of_process())
+    }
+
+    /// `path` is where the text came from: for messages, and for the relative paths in it.
+    pub fn parse(text: &str, path: impl AsRef<Path>, environment: &Environment) -> Result<Self, ConfigErrors> {
+        let wrong = |mistakes| ConfigErrors::new(path.as_ref(), text, mistakes);
+        let (root, mistakes) = tree::parse(text);
+        let root = match root {
+            Some(root) if root.value != node::Value::Null => root,
+            // An empty file is a config with nothing but defaults; a file that is not YAML is none.
+            _ if mistakes.is_empty() => node::Node::empty_map(),
+            _ => return Err(wrong(mistakes)),
+        };
+        let mut config = Self::empty(path.as_ref());
+        let report = Report::from(mistakes);
+        top::read(&Spot::top(&root, &report), environment, &mut config);
+        match report.into_mistakes() {
+            mistakes if mistakes.is_empty() => Ok(config),
+            mistakes => Err(wrong(mistakes)),
+        }
+    }
+
+    fn empty(path: &Path) -> Self {
+        Self {
+            store: store::DEFAULT.to_owned(),
+            mode: Mode::Enforce,
+            tenant: Tenant::new("default").expect("a plain word is a name"),
+            env: Environment::default(),
+            egress: Arc::default(),
+            tools: Vec::new(),
+            path: path.to_owned(),
+        }
+    }
+}
+
+/// Never shows a password: not that of the store, and no variable's value.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("store", &store::shown(&self.store))
+            .field("mode", &self.mode)
+            .field("tenant", &self.tenant)
+            .field("env", &self.env)
+            .field("egress", &self.egress)
+            .field("tools", &self.tools)
+            .field("path", &self.path)
+            .finish()
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, String> {
+    use std::io::{ErrorKind, Read as _};
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells "too long" without reading all of it.
+    let limit = tree::FILE_BYTES_MAX as u64 + 1;
+    let read = std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    match read {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err("there is no such file; `counterfoil init` writes one to start from".into());
+        }
+        Err(error) => return Err(format!("cannot be read: {error}")),
+        Ok(_) => {}
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        format!("is not UTF-8 text; the first wrong byte is in line {line}")
+    })
+}
+
+#[cfg(test)]
+mod tests;

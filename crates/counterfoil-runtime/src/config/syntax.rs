@@ -1,0 +1,33 @@
+//! The YAML parser's errors in the words of somebody who writes a config rather than a parser.
+
+use serde_saphyr::granit_parser::{ErrorKind, ScanError};
+
+use super::mistake::{Mistake, Place};
+use super::tree::DEPTH_MAX;
+
+pub fn mistake(error: &ScanError) -> Mistake {
+    let place = Place { line: error.marker().line().max(1), column: error.marker().col() + 1, width: 1 };
+    let message = match error.kind() {
+        ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation | ErrorKind::TabInPlainScalar => {
+            "a tab indents this line; YAML is indented with spaces".to_owned()
+        }
+        ErrorKind::UnclosedFlowCollection { open } => format!("this {open:?} is never closed"),
+        ErrorKind::UnclosedQuotedScalar => "this quoted text is never closed".to_owned(),
+        ErrorKind::InvalidQuotedScalarIndent => {
+            "the quoted text that began above is never closed, or goes on here without being indented".to_owned()
+        }
+        ErrorKind::RecursionLimitExceeded => return too_deep(place),
+        ErrorKind::MappingValueNotAllowed | ErrorKind::InvalidColonPlacement => {
+            "a \":\" is not expected here; quote a text that contains \": \", and check the indentation".to_owned()
+        }
+        ErrorKind::InvalidIndentation | ErrorKind::ExpectedBlockMappingKey | ErrorKind::SimpleKeyExpected => {
+            format!("not valid YAML: {}; check the indentation and that each key is followed by \": \"", error.info())
+        }
+        _ => format!("not valid YAML: {}", error.info()),
+    };
+    Mistake::new(place, "", message)
+}
+
+pub fn too_deep(place: Place) -> Mistake {
+    Mistake::new(place, "", format!("nested more than {DEPTH_MAX} levels deep"))
+}

@@ -1,0 +1,7 @@
+//! Tests of the config reader that need more than one of its files.
+
+mod config;
+mod documents;
+mod fuzz;
+mod mistakes;
+mod yaml;

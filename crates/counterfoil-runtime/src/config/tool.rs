@@ -1,0 +1,165 @@
+//! One tool of the file: what it does, how it is asked about and undone, and its policy.
+
+use counterfoil_core::ToolName;
+use counterfoil_core::policy::{EffectClass, Policy, Repeat};
+
+use super::context::Context;
+use super::expr::Sees;
+use super::http::Purpose;
+use super::read::{Fields, Spot};
+use super::{command, file, http, policy, schema};
+use crate::spec::{Action, Ask, CommandSpec, HttpBody, HttpSpec, ProbeSpec, ToolSpec, UndoSpec, VerifySpec};
+use crate::template::Expr;
+
+pub const TOOL: &[&str] = &[
+    "description",
+    "http",
+    "command",
+    "file",
+    "input",
+    "output",
+    "effect",
+    "repeat",
+    "key",
+    "timeout",
+    "deadline",
+    "retry",
+    "breaker",
+    "limits",
+    "cost",
+    "retain",
+    "redact",
+    "approval",
+    "approval_expires",
+    "dedupe_window",
+    "on_in_flight",
+    "wait_max",
+    "lease",
+    "settle_after",
+    "result_max",
+    "probe",
+    "verify",
+    "undo",
+];
+pub const PROBE: &[&str] = &["http", "command", "happened", "did_not_happen", "result", "timeout", "settle_after"];
+pub const VERIFY: &[&str] = &["http", "command", "holds"];
+pub const UNDO: &[&str] = &["tool", "args"];
+
+/// `None`: a mistake in it was reported.
+pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSpec> {
+    let name = ToolName::new(name).map_err(|error| spot.wrong_whole(error.to_string())).ok();
+    let tool = spot.fields(TOOL)?;
+    let mut policy = policy::read(&tool);
+    let input = tool.get("input").and_then(|s| schema::read(&s));
+    let output = tool.get("output").and_then(|s| schema::read(&s));
+    if let Some(input) = &input {
+        for paths in ["key", "redact"].into_iter().filter_map(|name| tool.get(name)) {
+            schema::check_paths(&paths, input);
+        }
+    }
+    suits_files(&tool, &policy);
+    let action = action(&tool, context);
+    if let Some(action) = action.as_ref().filter(|_| policy.repeat == Repeat::Keyed) {
+        sends_key(&tool, action);
+    }
+    let probe = tool.get("probe").and_then(|s| probe(&s, &tool, &mut policy, context));
+    let verify = tool.get("verify").and_then(|s| verify(&s, context));
+    let undo = tool.get("undo").and_then(|s| undo(&s, context));
+    let approval = tool.get("approval").filter(|s| !s.is_off()).and_then(|s| context.expr(&s, Sees::ARGS));
+    let cost = tool.get("cost").and_then(|s| context.expr(&s, Sees::ARGS));
+    if tool.has("approval_expires") && !tool.has("approval") {
+        tool.wrong("approval_expires", "nothing here needs approval; add approval: true or an expression, or drop it");
+    }
+    let description = tool.get("description").and_then(|s| s.text()).map(|text| text.trim().to_owned());
+    Some(ToolSpec { name: name?, description, policy, input, output, approval, cost, action: action?, probe, verify, undo })
+}
+
+fn action(tool: &Fields<'_>, context: &Context<'_>) -> Option<Action> {
+    let (kind, spot) = tool.exactly_one(&["http", "command", "file"])?;
+    match kind {
+        "http" => http::read(&spot, context, Sees::CALL, Purpose::Act).map(Action::Http),
+        "command" => command::read(&spot, context, Sees::CALL).map(Action::Command),
+        _ => file::read(&spot, context, Sees::CALL).map(Action::File),
+    }
+}
+
+/// What a file cannot promise.
+fn suits_files(tool: &Fields<'_>, policy: &Policy) {
+    if !tool.has("file") {
+        return;
+    }
+    if policy.repeat == Repeat::Keyed {
+        tool.wrong("repeat", "a file honours no Idempotency-Key; write repeat: safe if doing it twice is the same as once");
+    }
+    if policy.effect != EffectClass::Write {
+        tool.wrong("effect", "a file tool writes, deletes or moves a file: that is effect: write");
+    }
+}
+
+/// `repeat: keyed` means that the other side sees the key.
+fn sends_key(tool: &Fields<'_>, action: &Action) {
+    let (exprs, advice) = match action {
+        Action::Http(http) if http.key_header.is_none() => (http_exprs(http), "drop key_header: false, or put ${key} into the request"),
+        Action::Command(command) => (command_exprs(command), "pass ${key} to the command, as in env: { KEY: \"${key}\" }"),
+        Action::Http(_) | Action::File(_) => return,
+    };
+    if !exprs.iter().any(|expr| expr.variables().iter().any(|name| name == "key")) {
+        tool.wrong("repeat", format!("keyed, but the key is sent nowhere: {advice}"));
+    }
+}
+
+fn http_exprs(http: &HttpSpec) -> Vec<&Expr> {
+    let body = match &http.body {
+        HttpBody::None => Vec::new(),
+        HttpBody::Json(json) => json.exprs(),
+        HttpBody::Text(text) => text.exprs(),
+    };
+    let headers = http.headers.iter().flat_map(|(_, value)| value.exprs());
+    http.url.exprs().into_iter().chain(headers).chain(body).collect()
+}
+
+fn command_exprs(command: &CommandSpec) -> Vec<&Expr> {
+    let texts = command.argv.iter().chain(command.env.values()).flat_map(|text| text.exprs());
+    texts.chain(command.stdin.iter().flat_map(|value| value.exprs())).collect()
+}
+
+fn probe(spot: &Spot<'_>, tool: &Fields<'_>, policy: &mut Policy, context: &Context<'_>) -> Option<ProbeSpec> {
+    let fields = spot.fields(PROBE)?;
+    let ask = ask(&fields, context, Sees::CALL);
+    let sees = Sees::CALL.with_response();
+    let happened = fields.require("happened").and_then(|s| context.expr(&s, sees));
+    let did_not_happen = fields.get("did_not_happen").and_then(|s| context.expr(&s, sees));
+    let result = fields.get("result").and_then(|s| context.expr(&s, sees));
+    let mut timeout = policy.timeout;
+    fields.read("timeout", Spot::duration, &mut timeout);
+    if fields.has("settle_after") && tool.has("settle_after") {
+        fields.wrong("settle_after", "it is written for the whole tool already; write it once");
+    }
+    fields.read("settle_after", Spot::duration_or_zero, &mut policy.settle_after);
+    Some(ProbeSpec { ask: ask?, happened: happened?, did_not_happen, result, timeout })
+}
+
+fn verify(spot: &Spot<'_>, context: &Context<'_>) -> Option<VerifySpec> {
+    let fields = spot.fields(VERIFY)?;
+    let ask = ask(&fields, context, Sees::CALL.with_result());
+    let holds = fields.require("holds").and_then(|s| context.expr(&s, Sees::CALL.with_result().with_response()));
+    Some(VerifySpec { ask: ask?, holds: holds? })
+}
+
+fn ask(fields: &Fields<'_>, context: &Context<'_>, sees: Sees) -> Option<Ask> {
+    let (kind, spot) = fields.exactly_one(&["http", "command"])?;
+    match kind {
+        "http" => http::read(&spot, context, sees, Purpose::Ask).map(Ask::Http),
+        _ => command::read(&spot, context, sees).map(Ask::Command),
+    }
+}
+
+fn undo(spot: &Spot<'_>, context: &Context<'_>) -> Option<UndoSpec> {
+    let fields = spot.fields(UNDO)?;
+    let tool = fields.require("tool").and_then(|s| {
+        let text = s.text()?;
+        ToolName::new(text).map_err(|error| s.wrong(error.to_string())).ok()
+    });
+    let args = fields.require("args").and_then(|s| context.value(&s, Sees::CALL.with_result()));
+    Some(UndoSpec { tool: tool?, args: args? })
+}
