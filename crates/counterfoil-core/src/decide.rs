@@ -110,6 +110,8 @@ pub fn decide(effect: &Effect, conditions: &Conditions<'_>) -> Decision {
             }
         },
         State::Retrying(failed) if failed.receipt.is_some() && conditions.series.attempts > 0 => Decision::Replay,
+        // A probe that showed nothing had happened does not make the series any longer.
+        State::Retrying(_) if conditions.series.is_over(&conditions.policy.retry, now) => Decision::Replay,
         State::Retrying(failed) if failed.not_before <= now => execute(effect, conditions),
         // The owner of this series waits its turn; anyone else is told what happened and when to come back.
         State::Retrying(failed) if conditions.series.attempts > 0 => Decision::Wait { until: failed.not_before },
@@ -129,7 +131,7 @@ fn in_doubt(effect: &Effect, doubt: &Doubt, conditions: &Conditions<'_>) -> Deci
         let settled = doubt.since + policy.settle_after;
         return if settled <= now { Decision::Probe } else { Decision::Wait { until: settled } };
     }
-    let attempts_left = conditions.series.attempts < policy.retry.attempts && doubt.not_before < conditions.series.deadline;
+    let attempts_left = !conditions.series.is_over(&policy.retry, now) && doubt.not_before < conditions.series.deadline;
     if policy.repeatable() && attempts_left && conditions.runnable {
         return if doubt.not_before <= now { execute(effect, conditions) } else { Decision::Wait { until: doubt.not_before } };
     }

@@ -6,17 +6,21 @@
 //! | from ↓ / entry →   | leads to |
 //! |---|---|
 //! | absent             | opened → ready |
-//! | ready              | approval_asked → waiting_approval; claimed → running; cancelled |
-//! | waiting_approval   | approved → ready; denied → failed; cancelled |
-//! | running            | extended → running; released → ready; finished → done, failed, retrying, in_doubt; lost → in_doubt; cancelled; late (of an older claim) |
-//! | retrying           | claimed → running; reopened → ready; cancelled; late |
-//! | in_doubt           | late → done, retrying; probed → done, retrying, in_doubt; resolved → done, ready, failed; claimed → running (repeatable tools) |
-//! | failed             | reopened → ready; late |
+//! | ready              | approval_asked → waiting_approval; claimed → running; cancelled; late → done |
+//! | waiting_approval   | approved (in time) → ready; denied → failed; cancelled; late → done |
+//! | running            | extended → running; released → what the claim was made on; finished → done, failed, retrying, in_doubt; lost → in_doubt; cancelled; late → done |
+//! | retrying           | claimed → running; reopened → ready; cancelled; late → done |
+//! | in_doubt           | late → done, retrying, failed; probed → done, retrying, in_doubt; resolved → done, ready, failed; claimed → running (repeatable tools) |
+//! | failed             | reopened → ready; late → done |
 //! | done               | undo_started → undoing; late |
 //! | undoing            | undo_finished → undone, undo_failed; late |
 //! | undo_failed        | undo_started → undoing; late |
-//! | cancelled          | late; undo_started (of a late result) |
+//! | cancelled          | late; probed and resolved (when cancelled under way); undo_started (of a late result) |
 //! | undone             | late |
+//!
+//! Entries that name a claim must name the right one: extended, released, finished and lost the running claim, late a claim that fell
+//! silent. A late entry stays in its state where the table names no other. What happened is never run again: a late "done" makes the
+//! effect done whatever a probe or a person believed before.
 
 use std::time::Duration;
 
@@ -24,9 +28,9 @@ use thiserror::Error;
 
 use crate::canonical::Json;
 use crate::codec::{self, CodecError};
-use crate::entry::{Claim, Ended, Entry, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
+use crate::entry::{Claim, Ended, Entry, Finished, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
 use crate::ids::{EffectKey, Fence};
-use crate::outcome::{Failure, Flag};
+use crate::outcome::{Failure, Flag, Success};
 use crate::receipt::ReceiptId;
 use crate::summary::{StreamKind, Summary};
 use crate::time::Timestamp;
@@ -47,6 +51,12 @@ pub struct Effect {
     pub approved: bool,
     /// What lost workers reported afterwards.
     pub late: Vec<Late>,
+    /// Claims that ended without a word on whether they acted, oldest first. Only these can report late.
+    pub silent: Vec<Claim>,
+    /// A probe or a person said that no claim up to this one acted.
+    pub disproven: Fence,
+    /// What the running claim was made on: a release goes back to it, and a doubt in it is not closed by an attempt that did nothing.
+    before: Option<Box<State>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,6 +199,9 @@ impl Effect {
             fence: Fence(0),
             approved: false,
             late: Vec::new(),
+            silent: Vec::new(),
+            disproven: Fence(0),
+            before: None,
         }
     }
 
@@ -214,7 +227,8 @@ impl Effect {
                 State::Ready
             }
             (State::Ready, Entry::ApprovalAsked { at, expires }) => State::WaitingApproval { asked: at, expires },
-            (State::WaitingApproval { .. }, Entry::Approved { .. }) => {
+            // An approval that comes too late is none, whether or not the clock's denial is recorded yet.
+            (State::WaitingApproval { expires, .. }, Entry::Approved { at, .. }) if at < expires => {
                 self.approved = true;
                 State::Ready
             }
@@ -222,7 +236,8 @@ impl Effect {
                 let failure = Failure::new("approval_denied", format!("denied by {by}: {why}"));
                 State::Failed { failure, at, attempt: self.attempts, receipt }
             }
-            (State::Ready | State::Retrying(_) | State::InDoubt(_), Entry::Claimed(claim)) if claim.fence > self.fence => {
+            (state @ (State::Ready | State::Retrying(_) | State::InDoubt(_)), Entry::Claimed(claim)) if claim.fence > self.fence => {
+                self.before = Some(Box::new(state));
                 self.fence = claim.fence;
                 self.attempts = claim.attempt;
                 State::Running(claim)
@@ -231,40 +246,72 @@ impl Effect {
                 State::Running(Claim { lease_until, ..claim })
             }
             (State::Running(claim), Entry::Released { fence, .. }) if fence == claim.fence => {
-                // Nothing was dispatched, so this attempt does not count.
+                // Nothing was dispatched, so this attempt does not count, and all is as it was before it: a doubt is still a doubt.
                 self.attempts = claim.attempt.saturating_sub(1);
-                State::Ready
+                self.before.take().map_or(State::Ready, |before| *before)
             }
-            (State::Running(claim), Entry::Finished(finished)) if finished.fence == claim.fence => {
-                finished_state(&claim, finished.started, finished.ended, finished.outcome)
-            }
+            (State::Running(claim), Entry::Finished(finished)) if finished.fence == claim.fence => self.finished_state(claim, finished),
             (State::Running(claim), Entry::Lost { fence, at, why }) if fence == claim.fence => {
                 let failure = Failure::of_dependency("worker_lost", why);
-                State::InDoubt(Doubt::new(&claim, at, failure, at))
+                self.doubt_state(claim, at, failure, at)
             }
-            (State::InDoubt(doubt), Entry::Probed { at, answer }) => probed_state(doubt, at, answer),
+            (State::InDoubt(doubt), Entry::Probed { at, answer }) => self.probed_state(doubt, at, answer),
             (State::InDoubt(doubt), Entry::Resolved { at, verdict, receipt, by, why }) => match verdict {
-                Verdict::Happened { result, undo } => State::Done(doubt.done(at, result, undo, receipt, How::Resolved)),
-                Verdict::DidNotHappen => State::Ready,
+                Verdict::Happened { result, undo } => {
+                    State::Done(self.done(Word { at, result, flags: Vec::new(), undo, receipt, how: How::Resolved }))
+                }
+                Verdict::DidNotHappen => {
+                    self.disproven = self.fence;
+                    State::Ready
+                }
                 Verdict::GaveUp => {
+                    self.disproven = self.fence;
                     let failure = Failure::new("resolved_did_not_happen", format!("{by}: {why}"));
                     State::Failed { failure, at, attempt: doubt.attempt, receipt }
                 }
             },
             (
-                State::Ready | State::WaitingApproval { .. } | State::Retrying(_) | State::Running(_),
+                state @ (State::Ready | State::WaitingApproval { .. } | State::Retrying(_) | State::Running(_)),
                 Entry::Cancelled { at, by, why, receipt },
-            ) => State::Cancelled { at, by, why, receipt, late: None },
+            ) => {
+                self.before = None;
+                if let State::Running(claim) = state {
+                    self.silent.push(claim);
+                }
+                State::Cancelled { at, by, why, receipt, late: None }
+            }
+            (state @ State::Cancelled { late: None, .. }, Entry::Probed { at, answer }) if self.doubtful() => match answer {
+                Probed::Happened { result, undo, receipt } => {
+                    cancelled_late(state, self.done(Word { at, result, flags: Vec::new(), undo, receipt, how: How::Probed }))
+                }
+                Probed::DidNotHappen => {
+                    self.disproven = self.fence;
+                    state
+                }
+                Probed::CannotTell(_) => state,
+            },
+            (state @ State::Cancelled { late: None, .. }, Entry::Resolved { at, verdict, receipt, .. }) if self.doubtful() => match verdict
+            {
+                Verdict::Happened { result, undo } => {
+                    cancelled_late(state, self.done(Word { at, result, flags: Vec::new(), undo, receipt, how: How::Resolved }))
+                }
+                Verdict::DidNotHappen | Verdict::GaveUp => {
+                    self.disproven = self.fence;
+                    state
+                }
+            },
             (State::Failed { .. } | State::Retrying(_), Entry::Reopened { .. }) => State::Ready,
             (State::Done(done), Entry::UndoStarted { at, undo, .. })
             | (State::UndoFailed { done, .. }, Entry::UndoStarted { at, undo, .. })
             | (State::Cancelled { late: Some(done), .. }, Entry::UndoStarted { at, undo, .. }) => State::Undoing { done, undo, since: at },
-            (State::Undoing { done, undo, .. }, Entry::UndoFinished { at, failure: None, .. }) => State::Undone { done, undo, at },
-            (State::Undoing { done, undo, .. }, Entry::UndoFinished { at, failure: Some(failure), .. }) => {
-                State::UndoFailed { done, undo, failure, at }
+            (State::Undoing { done, undo, .. }, Entry::UndoFinished { at, undo: finished, failure, .. }) if finished == undo => {
+                match failure {
+                    None => State::Undone { done, undo, at },
+                    Some(failure) => State::UndoFailed { done, undo, failure, at },
+                }
             }
-            (state, Entry::Late(late)) if self.opened.is_some() => {
-                let state = late_state(state, &late);
+            (state, Entry::Late(late)) if self.silent.iter().any(|claim| claim.fence == late.fence) => {
+                let state = self.late_state(state, &late);
                 self.late.push(late);
                 state
             }
@@ -276,19 +323,133 @@ impl Effect {
         Ok(())
     }
 
+    /// Some attempt may have acted, and nothing heard since says whether it did.
+    pub fn doubtful(&self) -> bool {
+        self.silent.iter().any(|claim| claim.fence > self.disproven)
+    }
+
+    fn finished_state(&mut self, claim: Claim, finished: Finished) -> State {
+        let Finished { started, ended, outcome, .. } = finished;
+        let attempt = claim.attempt;
+        match (outcome, self.before.take().map(|before| *before)) {
+            (Ended::Done { success, undo, receipt }, _) => {
+                let Success { result, flags } = success;
+                State::Done(Done { at: ended, attempt, started, result, flags, undo, receipt, how: How::Reported })
+            }
+            // A repeat that is refused for good is the other side's last word on the key: it would have answered "done" to a key it knows.
+            (Ended::Failed { failure, receipt }, _) => {
+                self.disproven = self.fence;
+                State::Failed { failure, at: ended, attempt, receipt }
+            }
+            // This attempt did nothing; whether the one before it acted is as open as it was.
+            (Ended::Retry { not_before, .. }, Some(State::InDoubt(doubt))) => State::InDoubt(Doubt { not_before, ..doubt }),
+            (Ended::Retry { failure, not_before, receipt }, _) => {
+                State::Retrying(Retrying { failure, at: ended, attempt, not_before, receipt })
+            }
+            (Ended::Unknown { failure, not_before }, _) => self.doubt_state(claim, ended, failure, not_before),
+        }
+    }
+
+    fn doubt_state(&mut self, claim: Claim, since: Timestamp, failure: Failure, not_before: Timestamp) -> State {
+        self.before = None;
+        let doubt = Doubt::new(&claim, since, failure, not_before);
+        self.silent.push(claim);
+        State::InDoubt(doubt)
+    }
+
+    fn probed_state(&mut self, doubt: Doubt, at: Timestamp, answer: Probed) -> State {
+        match answer {
+            Probed::Happened { result, undo, receipt } => {
+                State::Done(self.done(Word { at, result, flags: Vec::new(), undo, receipt, how: How::Probed }))
+            }
+            Probed::DidNotHappen => {
+                self.disproven = self.fence;
+                let message = format!("after {}, a probe showed that it did not happen", doubt.failure.code);
+                let failure = Failure { retriable: true, ..Failure::new("did_not_happen", message) };
+                State::Retrying(Retrying { failure, at, attempt: doubt.attempt, not_before: at, receipt: None })
+            }
+            Probed::CannotTell(why) => {
+                State::InDoubt(Doubt { probes: doubt.probes + 1, probed_at: Some(at), probe_said: Some(why), ..doubt })
+            }
+        }
+    }
+
+    fn late_state(&mut self, state: State, late: &Late) -> State {
+        let place = self.silent.iter().position(|claim| claim.fence == late.fence).expect("only a silent claim reports late");
+        match &late.outcome {
+            LateOutcome::Done { result, flags, undo } => {
+                let claim = self.silent.remove(place);
+                let (result, flags, undo) = (result.clone(), flags.clone(), undo.clone());
+                let done = Word { at: late.at, result, flags, undo, receipt: late.receipt, how: How::ReportedLate }.done(&claim);
+                self.late_done_state(state, done)
+            }
+            LateOutcome::NotDone(failure) => {
+                let claim = self.silent.remove(place);
+                match state {
+                    State::InDoubt(doubt) => self.settled_state(doubt, &claim, late, failure),
+                    State::Running(running) => {
+                        if let Some(State::InDoubt(doubt)) = self.before.take().map(|before| *before) {
+                            self.before = Some(Box::new(self.settled_state(doubt, &claim, late, failure)));
+                        }
+                        State::Running(running)
+                    }
+                    state => state,
+                }
+            }
+            // It has reported and knows no more than we do: evidence only.
+            LateOutcome::Unknown(_) => state,
+        }
+    }
+
+    fn late_done_state(&mut self, state: State, done: Done) -> State {
+        match state {
+            state @ State::Cancelled { late: None, .. } => cancelled_late(state, done),
+            State::Running(newer) => {
+                // The newer claim lost its reason. Should it act all the same, its report is late in turn and proves the double.
+                self.before = None;
+                self.silent.push(newer);
+                State::Done(done)
+            }
+            State::Ready | State::WaitingApproval { .. } | State::Retrying(_) | State::InDoubt(_) | State::Failed { .. } => {
+                State::Done(done)
+            }
+            // Evidence of a double, or of what is known already.
+            state => state,
+        }
+    }
+
+    /// A doubt after one silent claim said that it did nothing: closed, unless another claim is as silent as before.
+    fn settled_state(&self, doubt: Doubt, claim: &Claim, late: &Late, failure: &Failure) -> State {
+        if self.doubtful() {
+            return State::InDoubt(doubt);
+        }
+        if !failure.retriable {
+            return State::Failed { failure: failure.clone(), at: late.at, attempt: claim.attempt, receipt: late.receipt };
+        }
+        let not_before = late.at + Duration::from_millis(failure.retry_after_ms.unwrap_or(0));
+        // No receipt: the late report has one of its own, and it ends no series of attempts.
+        State::Retrying(Retrying { failure: failure.clone(), at: late.at, attempt: claim.attempt, not_before, receipt: None })
+    }
+
+    /// Done, as someone else than the attempt itself says: of the silent claims the newest.
+    fn done(&self, word: Word) -> Done {
+        word.done(self.silent.last().expect("a doubt is about a silent claim"))
+    }
+
     /// What a store may know of it.
     pub fn summary(&self) -> Summary {
         let opened = self.opened.as_ref().expect("a summary is made with a write, and the first write opens the effect");
         let (open, due) = match &self.state {
             State::Absent => (false, None),
-            // Approved and not yet claimed: whoever looks for work may run it.
-            State::Ready => (true, self.approved.then_some(Timestamp::ZERO)),
+            // Approved and not yet claimed: whoever looks for work may run it, if the arguments are all there.
+            State::Ready => (true, (self.approved && !opened.redacted).then_some(Timestamp::ZERO)),
             State::WaitingApproval { expires, .. } => (true, Some(*expires)),
             State::Running(claim) => (true, Some(claim.lease_until)),
             State::Retrying(_) => (true, None),
             State::InDoubt(doubt) => (true, opened.settles.then(|| doubt.next_look())),
             State::Undoing { since, .. } => (true, Some(*since)),
             State::UndoFailed { .. } => (true, None),
+            State::Cancelled { late: None, .. } => (self.doubtful(), None),
             State::Done(_) | State::Failed { .. } | State::Cancelled { .. } | State::Undone { .. } => (false, None),
         };
         Summary {
@@ -308,6 +469,7 @@ impl Effect {
         let retain = Duration::from_millis(self.opened.as_ref()?.retain_ms);
         match &self.state {
             State::Done(done) => Some(done.at + retain),
+            State::Cancelled { late: None, .. } if self.doubtful() => None,
             State::Failed { at, .. } | State::Cancelled { at, late: None, .. } | State::Undone { at, .. } => Some(*at + retain),
             _ => None,
         }
@@ -318,6 +480,8 @@ impl Effect {
             State::Absent | State::Ready | State::WaitingApproval { .. } | State::Running(_) => WorldSemantics::Undecided,
             State::Done(_) => WorldSemantics::SideEffectCommitted,
             State::Retrying(_) => WorldSemantics::RetryableFailure,
+            // Cancelled under way: the attempt may have acted before it was told.
+            State::Cancelled { late: None, .. } if self.doubtful() => WorldSemantics::InDoubt,
             State::Failed { .. } | State::Cancelled { late: None, .. } => WorldSemantics::PermanentFailure,
             State::InDoubt(_) => WorldSemantics::InDoubt,
             State::Cancelled { late: Some(_), .. } | State::Undoing { .. } | State::UndoFailed { .. } => {
@@ -365,76 +529,29 @@ impl Doubt {
         }
         self.probed_at.unwrap_or(self.since).max(self.since) + LOOK_AGAIN_FIRST * 2u32.pow((looks - 1).min(LOOK_AGAIN_DOUBLINGS_MAX))
     }
+}
 
-    fn done(&self, at: Timestamp, result: Json, undo: Option<UndoCall>, receipt: ReceiptId, how: How) -> Done {
-        Done { at, attempt: self.attempt, started: self.since, result, flags: Vec::new(), undo, receipt, how }
+/// Word that it happened, from whoever brought it.
+struct Word {
+    at: Timestamp,
+    result: Json,
+    flags: Vec<Flag>,
+    undo: Option<UndoCall>,
+    receipt: ReceiptId,
+    how: How,
+}
+
+impl Word {
+    fn done(self, claim: &Claim) -> Done {
+        let Self { at, result, flags, undo, receipt, how } = self;
+        Done { at, attempt: claim.attempt, started: claim.at, result, flags, undo, receipt, how }
     }
 }
 
-fn finished_state(claim: &Claim, started: Timestamp, ended: Timestamp, outcome: Ended) -> State {
-    let attempt = claim.attempt;
-    match outcome {
-        Ended::Done { success, undo, receipt } => State::Done(Done {
-            at: ended,
-            attempt,
-            started,
-            result: success.result,
-            flags: success.flags,
-            undo,
-            receipt,
-            how: How::Reported,
-        }),
-        Ended::Failed { failure, receipt } => State::Failed { failure, at: ended, attempt, receipt },
-        Ended::Retry { failure, not_before, receipt } => State::Retrying(Retrying { failure, at: ended, attempt, not_before, receipt }),
-        Ended::Unknown { failure, not_before } => State::InDoubt(Doubt::new(claim, ended, failure, not_before)),
-    }
-}
-
-fn probed_state(doubt: Doubt, at: Timestamp, answer: Probed) -> State {
-    match answer {
-        Probed::Happened { result, undo, receipt } => State::Done(doubt.done(at, result, undo, receipt, How::Probed)),
-        Probed::DidNotHappen => State::Retrying(Retrying {
-            failure: Failure {
-                retriable: true,
-                ..Failure::new("did_not_happen", format!("after {}, a probe showed that it did not happen", doubt.failure.code))
-            },
-            at,
-            attempt: doubt.attempt,
-            not_before: at,
-            receipt: None,
-        }),
-        Probed::CannotTell(why) => State::InDoubt(Doubt { probes: doubt.probes + 1, probed_at: Some(at), probe_said: Some(why), ..doubt }),
-    }
-}
-
-fn late_state(state: State, late: &Late) -> State {
-    match (state, &late.outcome) {
-        // The report of the very attempt that is in doubt closes the doubt.
-        (State::InDoubt(doubt), LateOutcome::Done { result, undo }) => {
-            State::Done(doubt.done(late.at, result.clone(), undo.clone(), late.receipt, How::ReportedLate))
-        }
-        (State::InDoubt(doubt), LateOutcome::NotDone(failure)) if late.fence == doubt.fence => State::Retrying(Retrying {
-            failure: failure.clone(),
-            at: late.at,
-            attempt: doubt.attempt,
-            not_before: late.at,
-            receipt: Some(late.receipt),
-        }),
-        (State::Cancelled { at, by, why, receipt, late: None }, LateOutcome::Done { result, undo }) => {
-            let done = Done {
-                at: late.at,
-                attempt: 0,
-                started: at,
-                result: result.clone(),
-                flags: Vec::new(),
-                undo: undo.clone(),
-                receipt: late.receipt,
-                how: How::ReportedLate,
-            };
-            State::Cancelled { at, by, why, receipt, late: Some(done) }
-        }
-        // Evidence only.
-        (state, _) => state,
+fn cancelled_late(state: State, done: Done) -> State {
+    match state {
+        State::Cancelled { at, by, why, receipt, .. } => State::Cancelled { at, by, why, receipt, late: Some(done) },
+        state => state,
     }
 }
 

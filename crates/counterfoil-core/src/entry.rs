@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::{CanonicalJson, Json};
 use crate::ids::{Caller, EffectKey, Fence, Fingerprint, RunId, StepPath, Tenant, ToolName, WorkerId};
-use crate::outcome::{Failure, Outcome, Success};
+use crate::outcome::{Failure, Flag, Outcome, Success};
 use crate::receipt::ReceiptId;
 use crate::time::Timestamp;
 
@@ -152,7 +152,8 @@ pub enum Ended {
     },
     /// Certainly not done, and not to be tried again.
     Failed { failure: Failure, receipt: ReceiptId },
-    /// Certainly not done; the same key may be claimed again from `not_before`. With a receipt when the series ended here.
+    /// Certainly not done; the same key may be claimed again from `not_before`. With a receipt when the series ended here, and
+    /// no earlier attempt is in doubt: where one is, the effect is still in doubt after this, and that is no end.
     Retry {
         failure: Failure,
         not_before: Timestamp,
@@ -180,7 +181,12 @@ pub struct Late {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LateOutcome {
-    Done { result: Json, undo: Option<UndoCall> },
+    Done {
+        result: Json,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        flags: Vec<Flag>,
+        undo: Option<UndoCall>,
+    },
     NotDone(Failure),
     Unknown(Failure),
 }
@@ -209,7 +215,7 @@ pub enum Verdict {
 impl From<Outcome> for LateOutcome {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Done(success) => Self::Done { result: success.result, undo: None },
+            Outcome::Done(success) => Self::Done { result: success.result, flags: success.flags, undo: None },
             Outcome::NotDone(failure) => Self::NotDone(failure),
             Outcome::Unknown(failure) => Self::Unknown(failure),
         }

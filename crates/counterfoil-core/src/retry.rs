@@ -16,6 +16,13 @@ pub struct Series {
     pub deadline: Timestamp,
 }
 
+impl Series {
+    /// No further attempt: too many were made, or the time is up. The first attempt of a call is always open to it.
+    pub fn is_over(&self, policy: &RetryPolicy, now: Timestamp) -> bool {
+        self.attempts > 0 && (self.attempts >= policy.attempts || now >= self.deadline)
+    }
+}
+
 /// What follows a failure that may be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
