@@ -140,6 +140,18 @@ impl Ledger {
         Ok(effect)
     }
 
+    /// The entries of an effect as they are stored, each with the time of its record.
+    pub async fn history(&self, key: EffectKey) -> Result<Vec<serde_json::Value>, LedgerError> {
+        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await?;
+        let mut entries = Vec::new();
+        for record in &history.records {
+            let decoded: Vec<serde_json::Value> = codec::decode(&record.body)
+                .map_err(|e| StoreError::Corrupt { place: format!("effect {key}, record {}", record.version.0), message: e.to_string() })?;
+            entries.extend(decoded.into_iter().map(|entry| serde_json::json!({ "at": record.at, "entry": entry })));
+        }
+        Ok(entries)
+    }
+
     /// Claims an attempt. The permit exists only when the claim is durable. `before` are entries that the same record begins with
     /// (`opened`), `beside` are writes that hold or fall with the claim (a budget, a window).
     pub async fn begin(
@@ -410,7 +422,7 @@ pub fn next_receipt(effect: &Effect) -> ReceiptId {
 /// An outcome as evidence, with the undo call it would have had.
 pub fn evidence(outcome: &Outcome, undo: Option<UndoCall>) -> LateOutcome {
     match outcome.clone().into() {
-        LateOutcome::Done { result, .. } => LateOutcome::Done { result, undo },
+        LateOutcome::Done { result, flags, .. } => LateOutcome::Done { result, flags, undo },
         other => other,
     }
 }

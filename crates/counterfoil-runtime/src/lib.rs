@@ -23,6 +23,7 @@ pub mod runtime;
 pub mod spec;
 pub mod template;
 pub mod tool;
+pub mod tools;
 mod wake;
 
 pub use answer::{Answer, AnswerError, Status};

@@ -3,16 +3,18 @@
 //! Each is one compare-and-append that says who and why; the state machine refuses what a state does not allow, and the refusal names the state.
 //! An undo is itself a ledgered effect with a key of its own, driven by the same loop.
 
+use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_core::call::undo_key;
 use counterfoil_core::effect::{Done, Effect, State};
 use counterfoil_core::entry::{Entry, Verdict};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::retry::Series;
-use counterfoil_core::{Call, Caller, EffectKey, Failure, Json};
+use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant};
 use thiserror::Error;
 
 use crate::answer::{Answer, Status};
 use crate::ledger::{LedgerError, Sealed, digest_of, next_receipt};
+use crate::registry::Registered;
 use crate::runtime::{Runtime, Task};
 use crate::tool::Invocation;
 
@@ -56,6 +58,30 @@ impl Runtime {
             return Err(OperateError::NotFound(key));
         }
         Ok(effect)
+    }
+
+    /// Every entry of an effect, oldest first, as it is stored: `{"at": …, "entry": {…}}`.
+    pub async fn history(&self, key: EffectKey) -> Result<Vec<serde_json::Value>, LedgerError> {
+        self.inner.ledger.history(key).await
+    }
+
+    pub fn now(&self) -> counterfoil_core::Timestamp {
+        self.inner.clock.now()
+    }
+
+    /// The breaker of a tool, as the ledger has it now.
+    pub async fn breaker(&self, tenant: &Tenant, tool: &Registered) -> Result<(Breaker, Phase), LedgerError> {
+        self.inner.gates.breaker(tenant, &tool.name, &tool.policy).await
+    }
+
+    /// A person's word on a breaker: `change` resets it or forces it open.
+    pub async fn set_breaker(
+        &self,
+        tenant: &Tenant,
+        tool: &Registered,
+        change: impl Fn(&mut Breaker, counterfoil_core::Timestamp),
+    ) -> Result<Breaker, LedgerError> {
+        self.inner.gates.set(tenant, &tool.name, &tool.policy, |breaker| change(breaker, self.inner.clock.now())).await
     }
 
     /// Closes a doubt.

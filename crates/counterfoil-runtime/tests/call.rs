@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::policy::{ArgPath, BreakerPolicy, Jitter, OnInFlight, Repeat, RetryPolicy};
-use counterfoil_core::{Call, Caller, CanonicalJson, EffectClass, Failure, Outcome, Policy, RunId, Success, Tenant, Timestamp, ToolName, WorkerId};
+use counterfoil_core::{
+    Call, Caller, CanonicalJson, EffectClass, Failure, Outcome, Policy, RunId, Success, Tenant, Timestamp, ToolName, WorkerId,
+};
 use counterfoil_runtime::tool::{ToolFuture, UndoPlan};
 use counterfoil_runtime::{Answer, Builder, Clock, Invocation, Operator, ProbeAnswer, Registered, Resolution, Runtime, Status, Tool};
 use counterfoil_store::Store;
@@ -144,7 +146,12 @@ fn house_on(store: Arc<dyn Store>, worker: &str) -> House {
 
 fn quick() -> Policy {
     Policy {
-        retry: RetryPolicy { first: Duration::from_millis(1), max: Duration::from_millis(4), jitter: Jitter::Off, ..RetryPolicy::default() },
+        retry: RetryPolicy {
+            first: Duration::from_millis(1),
+            max: Duration::from_millis(4),
+            jitter: Jitter::Off,
+            ..RetryPolicy::default()
+        },
         timeout: Duration::from_millis(200),
         settle_after: Duration::ZERO,
         ..Policy::default()
@@ -293,7 +300,14 @@ async fn a_lost_answer_is_a_doubt_and_is_never_run_again() {
         let second = house.call(call("k", "{}")).await;
         assert_eq!((first.status, second.status), (Status::InDoubt, Status::InDoubt), "{step}");
         assert_eq!(world.requests(), 1, "{step}");
-        let effect = house.runtime.resolve(first.effect.unwrap(), Resolution::Happened { result: counterfoil_core::Json::parse("{\"id\":7}").unwrap() }, &operator()).await;
+        let effect = house
+            .runtime
+            .resolve(
+                first.effect.unwrap(),
+                Resolution::Happened { result: counterfoil_core::Json::parse("{\"id\":7}").unwrap() },
+                &operator(),
+            )
+            .await;
         assert_eq!(effect.unwrap().state.word(), "done");
         let third = house.call(call("k", "{}")).await;
         assert!(third.replayed);
@@ -397,7 +411,11 @@ async fn the_breaker_opens_refuses_and_closes_again() {
     let barred = house.call(call("k", "{}")).await;
     assert_eq!((barred.status, world.requests()), (Status::CircuitOpen, 5));
     let restarted = house_on(house.store.clone(), "worker-b");
-    let again = restarted.tool("charge", Policy { retry: RetryPolicy { attempts: 1, ..quick().retry }, ..quick() }, World::new(|_, _| Step::Act("1")));
+    let again = restarted.tool(
+        "charge",
+        Policy { retry: RetryPolicy { attempts: 1, ..quick().retry }, ..quick() },
+        World::new(|_, _| Step::Act("1")),
+    );
     assert_eq!(restarted.call(call("k", "{}")).await.status, Status::CircuitOpen, "it survives a restart");
     assert_eq!(again.requests(), 0);
     house.clock.advance(Duration::from_secs(31));

@@ -64,9 +64,11 @@ pub enum Log {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Show a payment that is made once although the process was killed in the middle
-    #[command(long_about = "Starts a small bank (a real HTTP server in a child process that counts charges), lets an agent-like loop charge a card, kills the \
+    #[command(
+        long_about = "Starts a small bank (a real HTTP server in a child process that counts charges), lets an agent-like loop charge a card, kills the \
                             worker with SIGKILL between the charge and the record, restarts it, and shows how the doubt is settled by asking the bank. Then \
-                            does the same with a loop that just retries. Needs no config and no network; everything lives in a temporary folder.")]
+                            does the same with a loop that just retries. Needs no config and no network; everything lives in a temporary folder."
+    )]
     Demo(DemoArgs),
     /// Write a commented counterfoil.yaml to start from
     Init(InitArgs),
@@ -299,7 +301,7 @@ pub enum ReceiptsCommand {
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// Callers at once; several are measured one after the other
-    #[arg(long, value_delimiter = ',', default_value = "1,64,1024")]
+    #[arg(long, value_delimiter = ',', default_value = "64", value_name = "N,…")]
     pub concurrency: Vec<usize>,
     /// How long each figure is measured
     #[arg(long, default_value_t = 3.0)]

@@ -50,7 +50,7 @@ pub fn open_store(url: &str) -> Result<Opened, ComposeError> {
         return Err(ComposeError::UnknownStore { url: format!("{scheme}:…") });
     };
     let path = Path::new(path.strip_prefix("//").unwrap_or(path));
-    let sqlite = Arc::new(Sqlite::open(path)?);
+    let sqlite = Arc::new(Sqlite::open(path, Default::default())?);
     Ok(Opened { store: sqlite.clone(), workers_dir: Some(workers_dir(path)), sqlite: Some(sqlite) })
 }
 
@@ -91,7 +91,8 @@ pub fn registered(spec: &ToolSpec) -> Result<Vec<Registered>, ComposeError> {
     let tools = built.into_iter().map(|(tool_name, tool)| {
         if tool_name != spec.name {
             // What undoes a file change checks what it finds: doing it twice is the same as doing it once.
-            let policy = counterfoil_core::Policy { effect: EffectClass::Write, repeat: Repeat::Safe, ..counterfoil_core::Policy::default() };
+            let policy =
+                counterfoil_core::Policy { effect: EffectClass::Write, repeat: Repeat::Safe, ..counterfoil_core::Policy::default() };
             let description = Some(format!("Undoes a change made by {}", spec.name));
             return Registered { description, ..Registered::new(tool_name, tool, policy) };
         }
@@ -102,7 +103,10 @@ pub fn registered(spec: &ToolSpec) -> Result<Vec<Registered>, ComposeError> {
             tool,
             input: input.clone(),
             output: output.clone(),
-            approval: spec.approval.clone().map(|expr| rule("approval", expr, |expr, scope| expr.eval_bool(scope).map_err(|e| e.to_string()))),
+            approval: spec
+                .approval
+                .clone()
+                .map(|expr| rule("approval", expr, |expr, scope| expr.eval_bool(scope).map_err(|e| e.to_string()))),
             cost: spec.cost.clone().map(|expr| rule("cost", expr, cost)),
         }
     });

@@ -60,7 +60,7 @@ pub enum Error {
 /// Opens the embedded ledger at `path`, creating it if need be, and a runtime on it. Must be called inside a Tokio runtime.
 pub fn open(path: impl AsRef<Path>) -> Result<Runtime, Error> {
     let path = path.as_ref();
-    let store = Arc::new(Sqlite::open(path)?);
+    let store = Arc::new(Sqlite::open(path, Default::default())?);
     let workers = compose::workers_dir(path);
     Builder::new(store).workers_dir(&workers).build().map_err(|source| Error::Workers { path: workers.display().to_string(), source })
 }

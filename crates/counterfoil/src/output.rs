@@ -94,7 +94,10 @@ pub fn note(line: impl std::fmt::Display) {
 
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header.iter().map(|h| h.to_uppercase()));
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header.iter().map(|h| h.to_uppercase()));
     table
 }
 

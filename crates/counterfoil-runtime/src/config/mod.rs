@@ -32,7 +32,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use counterfoil_core::Tenant;
-use serde::Serialize;
 
 pub use environment::Environment;
 pub use mistake::{ConfigErrors, Mistake, Place};

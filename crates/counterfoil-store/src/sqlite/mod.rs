@@ -21,7 +21,7 @@ mod schema;
 mod wal;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::Thread;
@@ -92,6 +92,7 @@ pub struct Sqlite {
 
 /// What the writer, the readers and the sweeper share.
 struct Shared {
+    path: PathBuf,
     options: Options,
     index: RwLock<Index>,
     pool: Pool,
@@ -118,6 +119,7 @@ impl Sqlite {
         let readers = (0..options.readers.max(1)).map(|_| open::reader(path, &options).map(Reader::new)).collect::<Result<_, _>>()?;
         let browser = Reader::new(open::reader(path, &options)?);
         let shared = Arc::new(Shared {
+            path: path.clone(),
             options,
             index: RwLock::new(index),
             pool: Pool::new(readers, browser),
@@ -129,6 +131,11 @@ impl Sqlite {
         let sweeper =
             Sweeper::start(shared.clone()).map_err(|error| OpenError::Io { path: path.into(), message: format!("no thread: {error}") })?;
         Ok(Self { _sweeper: sweeper, shared, writer: Mutex::new(writer) })
+    }
+
+    /// The ledger's file, absolute.
+    pub fn path(&self) -> &Path {
+        &self.shared.path
     }
 
     pub fn stats(&self) -> Stats {

@@ -1,7 +1,7 @@
 //! `counterfoil breakers`: list, reset, open.
 
-use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_core::ToolName;
+use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_runtime::Registered;
 
 use super::effects::time;

@@ -18,7 +18,8 @@ pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
     let step: Option<StepPath> = args.step.as_deref().map(|s| name("--step", s)).transpose()?;
     let caller: Caller = name("--caller", &args.caller)?;
     let json = read_args(&args.args)?;
-    let canonical = CanonicalJson::parse(&json).map_err(|e| Refused::usage("invalid_arguments", format!("--args: {e}; nothing was run")))?;
+    let canonical =
+        CanonicalJson::parse(&json).map_err(|e| Refused::usage("invalid_arguments", format!("--args: {e}; nothing was run")))?;
     let house = House::open(global)?;
     let call = Call { tenant: house.config.tenant.clone(), caller, tool, args: canonical, key, run, step, ordinal: args.ordinal };
     let answer = house.runtime.call(call).await;

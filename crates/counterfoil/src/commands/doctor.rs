@@ -41,7 +41,8 @@ async fn look(global: &Global) -> Vec<Finding> {
             return findings;
         }
     };
-    let named = house::config_path(global).map_or_else(|| "none; defaults are used (`counterfoil init` writes one)".to_owned(), |p| p.display().to_string());
+    let named = house::config_path(global)
+        .map_or_else(|| "none; defaults are used (`counterfoil init` writes one)".to_owned(), |p| p.display().to_string());
     add(true, "config", named);
     add(true, "mode", format!("{:?}", config.mode).to_lowercase());
     let started = Instant::now();
@@ -64,13 +65,20 @@ async fn look(global: &Global) -> Vec<Finding> {
         }
     };
     add(true, "tools", format!("{} registered", runtime.tools().len()));
-    for (what, states, good_if_none) in [("doubts", vec!["in_doubt"], true), ("running", vec!["running"], false), ("undos", vec!["undo_failed"], true)] {
+    for (what, states, good_if_none) in
+        [("doubts", vec!["in_doubt"], true), ("running", vec!["running"], false), ("undos", vec!["undo_failed"], true)]
+    {
         let query = Query { states: states.clone(), limit: 1000, ..Query::effects(config.tenant.clone()) };
         match runtime.ledger().search(query).await {
             Ok(page) if page.found.is_empty() => add(true, what, "none".into()),
             Ok(page) => {
                 let oldest = page.found.iter().map(|f| f.at).min().map(super::effects::time).unwrap_or_default();
-                let text = format!("{} {}, the oldest since {oldest}: counterfoil effects list --state {}", page.found.len(), states[0], states[0]);
+                let text = format!(
+                    "{} {}, the oldest since {oldest}: counterfoil effects list --state {}",
+                    page.found.len(),
+                    states[0],
+                    states[0]
+                );
                 add(!good_if_none, what, text);
             }
             Err(error) => add(false, what, error.to_string()),

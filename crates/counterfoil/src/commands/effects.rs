@@ -160,7 +160,9 @@ async fn show(global: &Global, house: &House, key: &str) -> anyhow::Result<Exit>
             field("next", &format!("counterfoil effects resolve {} --happened --result JSON | --did-not-happen", effect.key));
         }
         State::Failed { failure, .. } => field("failure", &format!("{}: {}", failure.code, failure.message)),
-        State::Retrying(failed) => field("failure", &format!("{}: {} (again from {})", failed.failure.code, failed.failure.message, time(failed.not_before))),
+        State::Retrying(failed) => {
+            field("failure", &format!("{}: {} (again from {})", failed.failure.code, failed.failure.message, time(failed.not_before)))
+        }
         _ => {}
     }
     output::data("   history");
@@ -185,7 +187,8 @@ fn line_text(line: &serde_json::Value) -> String {
 }
 
 async fn resolve(global: &Global, house: &House, args: &ResolveArgs) -> anyhow::Result<Exit> {
-    let result = Json::parse(&args.result).map_err(|e| Refused::usage("invalid_result", format!("--result: not JSON: {e}; nothing was changed")))?;
+    let result =
+        Json::parse(&args.result).map_err(|e| Refused::usage("invalid_result", format!("--result: not JSON: {e}; nothing was changed")))?;
     let key = find_key(house, &args.key).await?;
     let operator = operator(&args.who);
     let resolution = match () {

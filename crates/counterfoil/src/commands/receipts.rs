@@ -2,8 +2,8 @@
 
 use counterfoil_core::RunId;
 
-use super::house::House;
 use super::effects::time;
+use super::house::House;
 use crate::cli::{Global, ReceiptsArgs, ReceiptsCommand};
 use crate::output::{self, Exit, Refused};
 

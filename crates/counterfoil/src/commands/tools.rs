@@ -47,7 +47,14 @@ fn list(global: &Global) -> anyhow::Result<Exit> {
         let policy = &tool.policy;
         let probe = if tool.tool.can_probe() { "yes" } else { "no" };
         let description = tool.description.clone().unwrap_or_default();
-        table.add_row([tool.name.to_string(), effect(policy).into(), repeat(policy).into(), span(policy.timeout), probe.into(), description]);
+        table.add_row([
+            tool.name.to_string(),
+            effect(policy).into(),
+            repeat(policy).into(),
+            span(policy.timeout),
+            probe.into(),
+            description,
+        ]);
     }
     output::print_table(&table);
     Ok(Exit::Done)
