@@ -1,3 +1,4 @@
 pub mod spec;
 pub mod template;
 pub mod tool;
+pub mod tools;
