@@ -31,6 +31,8 @@ fn expressions_evaluate() {
     check("args.cents % 2", json!(1));
     check("args.huge", json!(u64::MAX));
     check("args.huge > 5", json!(true));
+    check("args.huge - 1", json!(u64::MAX - 1));
+    check("5 + args.huge / 5", json!(u64::MAX / 5 + 5));
     check("args.big == 5", json!(false));
     check("args.items.map(i, i.n * 2)", json!([2, 4]));
     check("args.items.map(i, i.n * 1.5)", json!([1.5, 3]));
@@ -62,6 +64,8 @@ fn refusals_say_what_is_wrong_and_show_no_value() {
     check("args.price % 2", "`args.price % 2`: `%` does not take a double and an integer");
     check("args.cents / 0", "`args.cents / 0`: division by zero");
     check("args.huge * args.huge", "`args.huge * args.huge`: the result does not fit into 64 bits");
+    check("args.huge + 0.5", "`args.huge + 0.5`: `+` does not take uint and double");
+    check("-1 + args.huge", "`-1 + args.huge`: `+` does not take int and uint");
     check("args.big", "`args.big`: a number of more than 64 bits cannot be computed with; pass it as a string");
     check("args.list[7]", "`args.list[7]`: the index is beyond the end of the list");
     check("b'x'", "`b'x'`: a byte string is not JSON");

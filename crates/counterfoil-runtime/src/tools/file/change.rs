@@ -5,7 +5,7 @@
 
 use counterfoil_core::{EffectKey, Failure};
 
-use super::note::{Entry, Note, Side, keep};
+use super::note::{Entry, Note, Side, keep, missing};
 use super::root::{Create, Inside, Root, Stamp, io_failure};
 use crate::tools::Broken;
 
@@ -55,7 +55,7 @@ fn write(root: &Root, key: &EffectKey, path: &str, content: &[u8]) -> Result<Not
     let place = entry.place(root, Create::Folders)?;
     entry.before = keep(root, key, &place).map_err(&before)?;
     let temporary = temporary(key);
-    place.stage(&temporary, &mut &content[..]).map_err(&before)?;
+    place.stage(&temporary, place.mode(), &mut &content[..]).map_err(&before)?;
     let note = Note { source: None, target: entry };
     let noted = note.save(root, key).and_then(|()| place.commit(&temporary));
     noted.inspect_err(|_| place.discard(&temporary)).map_err(&before)?;
@@ -105,8 +105,4 @@ pub(super) fn before_failed(path: &str) -> impl Fn(std::io::Error) -> Broken {
 pub(super) fn after_failed(path: &str) -> impl Fn(std::io::Error) -> Broken {
     let what = format!("{path}: changed, but the disk did not confirm it");
     move |error| Broken::After(io_failure(&what, &error))
-}
-
-fn missing(path: &str) -> Failure {
-    Failure::new("file_missing", format!("{path}: there is no such file; nothing was changed"))
 }

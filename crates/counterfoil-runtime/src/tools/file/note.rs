@@ -6,10 +6,10 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-use counterfoil_core::EffectKey;
+use counterfoil_core::{EffectKey, Failure};
 use serde::{Deserialize, Serialize};
 
-use super::root::{Create, Inside, Place, Root, Stamp, io_failure};
+use super::root::{Create, Inside, Place, Root, Stamp, io_failure, mode_of};
 use crate::tools::Broken;
 
 /// Bounds the reading of a note; it holds two paths at most.
@@ -53,7 +53,7 @@ impl Note {
         let place = Place { folder: root.kept()?, name: note_name(key) };
         let text = serde_json::to_string(self)?;
         let temporary = format!("{key}.note.tmp");
-        place.stage(&temporary, &mut text.as_bytes())?;
+        place.stage(&temporary, None, &mut text.as_bytes())?;
         place.commit(&temporary)?;
         place.settle()
     }
@@ -91,7 +91,10 @@ impl Note {
 impl Entry {
     pub(super) fn place(&self, root: &Root, create: Create) -> Result<Place, Broken> {
         let path = Inside::new(&self.path).map_err(Broken::Before)?;
-        root.place(&path, create).map_err(|e| Broken::Before(io_failure(&self.path, &e)))
+        root.place(&path, create).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => Broken::Before(missing(&self.path)),
+            _ => Broken::Before(io_failure(&format!("{}: nothing was changed", self.path), &e)),
+        })
     }
 
     fn now(&self, root: &Root) -> io::Result<Option<Stamp>> {
@@ -104,12 +107,16 @@ impl Entry {
     }
 }
 
+pub(super) fn missing(path: &str) -> Failure {
+    Failure::new("file_missing", format!("{path}: there is no such file; nothing was changed"))
+}
+
 /// Keeps what is at `place`, durable when this returns. `None`: there is nothing.
 pub(super) fn keep(root: &Root, key: &EffectKey, place: &Place) -> io::Result<Option<Stamp>> {
     let Some(mut file) = place.open()? else { return Ok(None) };
     let kept = kept(root, key)?;
     let temporary = format!("{key}.tmp");
-    let stamp = kept.stage(&temporary, &mut file)?;
+    let stamp = kept.stage(&temporary, Some(mode_of(&file)?), &mut file)?;
     kept.commit(&temporary)?;
     kept.settle()?;
     Ok(Some(stamp))

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use counterfoil_core::Failure;
 use counterfoil_core::ids::Digest32;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, fchmod, flock, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -160,14 +160,19 @@ impl Place {
         }
     }
 
-    /// Writes `content` beside the place, durable, with the mode of what it will replace.
-    pub(super) fn stage(&self, temporary: &str, content: &mut dyn Read) -> io::Result<Stamp> {
+    /// Who may read and write what is there.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| permissions(&stat))
+    }
+
+    /// Writes `content` beside the place, durable.
+    pub(super) fn stage(&self, temporary: &str, mode: Option<Mode>, content: &mut dyn Read) -> io::Result<Stamp> {
         // What a crash left behind.
         self.discard(temporary);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&self.folder, temporary, flags, Mode::from_raw_mode(0o644))?);
-        if let Ok(stat) = statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
-            fchmod(&file, Mode::from_raw_mode(stat.st_mode))?;
+        if let Some(mode) = mode {
+            fchmod(&file, mode)?;
         }
         let stamp = copy(content, &mut file)?;
         file.sync_all()?;
@@ -195,6 +200,16 @@ impl Place {
     pub(super) fn settle(&self) -> io::Result<()> {
         self.folder.sync_all()
     }
+}
+
+/// The permissions of an open file.
+pub(super) fn mode_of(file: &File) -> io::Result<Mode> {
+    Ok(permissions(&fstat(file)?))
+}
+
+/// Without set-uid and its like: new content must not inherit that trust.
+fn permissions(stat: &rustix::fs::Stat) -> Mode {
+    Mode::from_raw_mode(stat.st_mode & 0o777)
 }
 
 fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<Stamp> {

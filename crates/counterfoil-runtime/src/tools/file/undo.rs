@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::change::{after_failed, before_failed, temporary};
 use super::note::{Note, Side, open_kept};
-use super::root::{self, Create, Root, Stamp, io_failure};
+use super::root::{self, Create, Root, Stamp, io_failure, mode_of};
 use super::{blocking, locked};
 use crate::spec::FileSpec;
 use crate::tool::{Invocation, ProbeAnswer, Tool, ToolFuture};
@@ -107,7 +107,7 @@ fn restore(root: &Root, key: &EffectKey, note: &Note) -> Result<(), Broken> {
         // Staged before anything is moved out of the way: from here on only renames are left.
         let kept = open_kept(root, key).map_err(&before)?;
         let mut kept = kept.ok_or_else(|| Broken::Before(damaged(path)))?;
-        let staged = target.stage(&temporary, &mut kept).map_err(&before)?;
+        let staged = mode_of(&kept).and_then(|mode| target.stage(&temporary, Some(mode), &mut kept)).map_err(&before)?;
         if staged != expected {
             target.discard(&temporary);
             return Err(Broken::Before(damaged(path)));

@@ -17,6 +17,7 @@ use url::Url;
 use super::address;
 use super::classify::{Class, status_failure};
 use super::egress::{self, PublicResolver, Reach};
+use super::tls;
 
 use crate::spec::{Egress, StatusClasses};
 use crate::tools::Broken;
@@ -108,7 +109,7 @@ pub(super) enum Connections {
     Pooled,
 }
 
-/// One client per resolver, made when first needed: loading the trusted certificates takes a while.
+/// One client per resolver, made when first needed.
 #[derive(Debug)]
 pub(super) struct Clients {
     connections: Connections,
@@ -136,14 +137,13 @@ impl Clients {
     }
 
     fn build(&self, reach: Reach) -> Result<Client, reqwest::Error> {
-        // Whoever installed one before decided on it; any provider will do.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
             .user_agent(concat!("counterfoil/", env!("CARGO_PKG_VERSION")))
             .retry(reqwest::retry::never())
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
             .no_proxy()
+            .tls_backend_preconfigured(tls::config())
             .connect_timeout(self.connect_timeout)
             .pool_max_idle_per_host(match self.connections {
                 Connections::Fresh => 0,

@@ -7,6 +7,7 @@ mod address;
 mod classify;
 mod egress;
 mod exchange;
+mod tls;
 
 use std::time::Duration;
 
