@@ -16,6 +16,9 @@ pub(super) const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 /// A decimal with fewer significant digits is always exact as a double, in the sense that it prints as it was written.
 const DIGITS_INEXACT_MIN: usize = 16;
 
+/// Looking through so much text takes about as long as one step of a loop.
+const BYTES_PER_STEP: usize = 64;
+
 /// A number as it was written.
 #[derive(Debug, PartialEq, Eq)]
 struct ExactNumber(String);
@@ -26,7 +29,7 @@ impl Opaque for ExactNumber {
     }
 }
 
-/// JSON text as a CEL value, and how many values it holds.
+/// JSON text as a CEL value, and its size: how many steps a loop through all of it takes.
 pub(super) fn from_text(text: &str) -> (Value, usize) {
     let mut size = 0;
     let value = match serde_json::from_str::<serde_json::Value>(text) {
@@ -47,7 +50,10 @@ pub(super) fn from_json(value: &serde_json::Value, size: &mut usize) -> Value {
     match value {
         serde_json::Value::Null => Value::Null,
         serde_json::Value::Bool(b) => Value::Bool(*b),
-        serde_json::Value::String(s) => Value::from(s.as_str()),
+        serde_json::Value::String(s) => {
+            *size += s.len() / BYTES_PER_STEP;
+            Value::from(s.as_str())
+        }
         serde_json::Value::Number(n) => match (n.as_i64(), n.as_u64(), n.as_f64()) {
             (Some(i), ..) => Value::Int(i),
             (_, Some(u), _) => Value::UInt(u),
@@ -76,7 +82,7 @@ fn from_raw(raw: &RawValue, size: &mut usize) -> Value {
             Ok(number) if survives(text, &number) => from_json(&number, &mut 0),
             _ => Value::Opaque(Arc::new(ExactNumber(text.to_owned()))),
         },
-        _ => serde_json::from_str(text).map_or(Value::Null, |value| from_json(&value, &mut 0)),
+        _ => serde_json::from_str(text).map_or(Value::Null, |value| from_json(&value, size)),
     }
 }
 

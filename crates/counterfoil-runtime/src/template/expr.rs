@@ -20,8 +20,9 @@ use super::{arithmetic, convert, lexis};
 pub const SOURCE_BYTES_MAX: usize = 4096;
 /// Deepest nesting of one expression: evaluation is recursive, and must not exhaust the stack of a worker thread.
 pub const DEPTH_MAX: usize = 32;
-/// Most loop steps of one evaluation, estimated as (values in scope) ^ (nesting of `map`, `filter`, `all`, `exists`).
-pub const STEPS_MAX: usize = 10_000_000;
+/// Most steps of one evaluation, estimated as (size of the scope) ^ (nesting of `map`, `filter`, `all`, `exists`, `in`, `contains`, `matches`): about
+/// a second of work.
+pub const STEPS_MAX: usize = 1_000_000;
 
 /// An expression or a template that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -156,7 +157,7 @@ impl Expr {
     fn resolve(&self, scope: &Scope) -> Result<CelValue, EvalError> {
         let steps = u32::try_from(self.0.names.loops).ok().and_then(|loops| scope.size().checked_pow(loops));
         if steps.is_none_or(|steps| steps > STEPS_MAX) {
-            return Err(self.error(format!("{} nested loops over {} values are too much work", self.0.names.loops, scope.size())));
+            return Err(self.error(format!("{} nested loops over data of size {} are too much work", self.0.names.loops, scope.size())));
         }
         CelValue::resolve(&self.0.ast, scope.context()).map_err(|error| self.error(reason(&error)))
     }

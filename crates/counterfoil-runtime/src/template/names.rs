@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use cel::common::ast::{EntryExpr, Expr as Node, IdedExpr, LiteralValue, operators};
+use cel::common::ast::{CallExpr, EntryExpr, Expr as Node, IdedExpr, LiteralValue, operators};
 
 /// What an expression refers to, and how deep it goes.
 #[derive(Default)]
@@ -55,6 +55,9 @@ impl Names {
                 {
                     self.env.insert(name.inner().to_owned());
                 }
+                if searches(call) {
+                    self.loops = self.loops.max(at.loops + 1);
+                }
                 for part in call.target.iter().map(|t| &**t).chain(&call.args) {
                     self.walk(part, bound, inner);
                 }
@@ -87,6 +90,16 @@ impl Names {
             }
         }
     }
+}
+
+/// Whether a call looks through one of its operands, which makes it a loop of its own. Through a literal it is a short one.
+fn searches(call: &CallExpr) -> bool {
+    let through = match (call.func_name.as_str(), &call.args[..]) {
+        (operators::IN, [_, container]) => Some(container),
+        ("contains" | "matches", _) => call.target.as_deref().or(call.args.first()),
+        _ => None,
+    };
+    through.is_some_and(|operand| !matches!(operand.expr, Node::List(_) | Node::Map(_) | Node::Literal(_)))
 }
 
 fn is_env(expr: &IdedExpr) -> bool {

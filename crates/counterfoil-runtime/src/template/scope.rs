@@ -18,7 +18,7 @@ pub struct Scope {
     context: Context<'static, 'static>,
     names: Vec<String>,
     args: Option<CanonicalJson>,
-    /// How many JSON values are in scope: bounds what a loop over them can cost.
+    /// Bounds what a loop over all of it can cost.
     size: usize,
 }
 

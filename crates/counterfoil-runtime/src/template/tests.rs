@@ -106,8 +106,11 @@ fn variables_are_those_of_the_scope_only() {
 fn work_is_bounded_by_the_data() {
     let list: Vec<u32> = (0..5000).collect();
     let scope = Scope::new().with("l", &json!(list));
-    let nested = Expr::parse("l.all(a, l.all(b, a + b >= 0))").unwrap();
-    assert_eq!(nested.eval(&scope).unwrap_err().reason, "2 nested loops over 5001 values are too much work");
+    for source in ["l.all(a, l.all(b, a + b >= 0))", "l.all(a, a in l)", "l.exists(a, string(l).contains(string(a)))"] {
+        let nested = Expr::parse(source).unwrap();
+        assert_eq!(nested.eval(&scope).unwrap_err().reason, "2 nested loops over data of size 5001 are too much work");
+    }
+    assert_eq!(Expr::parse("7 in l && l.exists(a, a in [4, 5])").unwrap().eval(&scope).unwrap(), json!(true));
     assert_eq!(Expr::parse("l.map(a, a + 1).filter(b, b > 4999)").unwrap().eval(&scope).unwrap(), json!([5000]));
 }
 

@@ -124,6 +124,7 @@ mod tests {
         let success = output(text.as_bytes(), 11).into_success(11);
         assert_eq!(success.result.as_str(), "\"üüüüü\"");
         assert_eq!(success.flags, [Flag::Truncated { bytes: 100, sha256: Digest32::of(text.as_bytes()) }]);
+        assert!(!Output::new(0).push(&vec![0; READ_BYTES_MAX as usize]), "nobody is read for ever");
         assert_eq!(capped(Json::string("abcdef"), 3).result.as_str(), r#""\"ab""#);
     }
 }

@@ -109,6 +109,15 @@ async fn an_unknown_name_and_a_broken_handshake_are_not_done() {
 }
 
 #[tokio::test]
+async fn a_handshake_that_never_ends_is_known_not_to_have_sent_anything() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut spec = spec(Action::Http(http("POST", &format!("https://{}/", listener.local_addr().unwrap()))));
+    spec.policy.timeout = Duration::from_millis(200);
+    let failure = not_done(tool(&spec).invoke(call(json!({}))).await);
+    assert_eq!((failure.code.as_str(), failure.retriable, failure.dependency), ("connect_timeout", true, true));
+}
+
+#[tokio::test]
 async fn hanging_up_before_reading_is_unknown_all_the_same() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -2,6 +2,7 @@
 //!
 //! Must stay true: when the future that runs a command is dropped, every process of its group is killed, at once. A grandchild that outlives the
 //! command and keeps its output open holds nobody up: after a short grace the group is killed and the command's own exit counts.
+//! A process that leaves the group on purpose (setsid) is out of reach.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
