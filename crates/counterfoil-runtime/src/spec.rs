@@ -38,7 +38,8 @@ pub enum Action {
 }
 
 /// One HTTP request. Templates see `args`, `key`, `tool`, `tenant`, `run`, `attempt`, `env` (named variables only);
-/// in `probe` likewise; in `verify` and `undo` also `result`.
+/// in `probe` likewise; in `verify` and `undo` also `result`. `run` is `{id}`, or null outside a run. A value that stands behind the
+/// host of `url` is percent-encoded: it fills in a piece of the path or the query and cannot add one.
 #[derive(Debug, Clone)]
 pub struct HttpSpec {
     pub method: String,
@@ -90,8 +91,9 @@ pub enum ServerError {
     NotDone,
 }
 
-/// Where HTTP tools may connect. A host written literally in the config is allowed; one that comes from an expression must be
-/// on the list, and then private, loopback and link-local addresses are refused on the address actually connected to.
+/// Where HTTP tools may connect. A host written literally in the config, or by an expression that reads nothing but `env`, is allowed;
+/// one that comes from any other expression or from a redirect must be on the list, and then private, loopback and link-local
+/// addresses are refused on the address actually connected to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Egress {
     /// `api.example.com`, or `*.example.com` for any host below it.
@@ -100,14 +102,16 @@ pub struct Egress {
     pub allow_private: bool,
 }
 
-/// One process: an argv list, never a shell string. The arguments go in as JSON on stdin; stdout is the result as JSON.
+/// One process: an argv list, never a shell string. The program must not depend on arguments, and a value that begins with `-` is refused
+/// where it could be taken for an option (put `--` before it). The arguments go in as JSON on stdin; stdout is the result as JSON.
 #[derive(Debug, Clone)]
 pub struct CommandSpec {
     pub argv: Vec<TextTemplate>,
     /// What goes to stdin. `None`: the arguments as JSON.
     pub stdin: Option<ValueTemplate>,
     pub cwd: Option<PathBuf>,
-    /// Variables set literally; the environment is otherwise empty but for `pass_env`, PATH included.
+    /// Variables set literally; the environment is otherwise empty but for `pass_env` and COUNTERFOIL_KEY, _ATTEMPT and _TOOL. PATH is
+    /// /usr/local/bin:/usr/bin:/bin unless it is set or passed here.
     pub env: BTreeMap<String, TextTemplate>,
     pub pass_env: Vec<String>,
     /// Exit codes that promise "nothing was done": the failure is final, or retriable.

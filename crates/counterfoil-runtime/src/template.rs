@@ -5,9 +5,11 @@
 //! and messages are kept; evaluation is bounded by [`SOURCE_BYTES_MAX`], [`DEPTH_MAX`] and [`STEPS_MAX`].
 //! Templates read nothing but their scope: no clock, no randomness, no environment that was not put there by name.
 
+mod arithmetic;
+mod convert;
 mod expr;
 mod lexis;
-mod number;
+mod names;
 mod scope;
 mod text;
 mod value;

@@ -4,24 +4,25 @@
 //! a `double`, and `+ - * /` of an integer and a double are done in doubles; so `args.price * 100` works for 12 and for
 //! 12.5. Two integers divide as integers (`7 / 2` is 3): write `double(args.a) / 2.0` where that is not meant. `%` is for integers only.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use cel::common::ast::{EntryExpr, Expr as Node, IdedExpr, LiteralValue};
+use cel::common::ast::IdedExpr;
 use cel::{ExecutionError, Value as CelValue};
 use counterfoil_core::Json;
 use thiserror::Error;
 
+use super::names::Names;
 use super::scope::Scope;
-use super::{lexis, number};
+use super::{arithmetic, convert, lexis};
 
 /// Longest source of one expression. Longer ones belong into code.
 pub const SOURCE_BYTES_MAX: usize = 4096;
 /// Deepest nesting of one expression: evaluation is recursive, and must not exhaust the stack of a worker thread.
 pub const DEPTH_MAX: usize = 32;
-/// Most loop steps of one evaluation, estimated as (values in scope) ^ (nesting of `map`, `filter`, `all`, `exists`).
-pub const STEPS_MAX: usize = 10_000_000;
+/// Most steps of one evaluation, estimated as (size of the scope) ^ (nesting of `map`, `filter`, `all`, `exists`, `in`, `contains`, `matches`): about
+/// a second of work.
+pub const STEPS_MAX: usize = 1_000_000;
 
 /// An expression or a template that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -122,7 +123,7 @@ impl Expr {
     }
 
     pub fn eval(&self, scope: &Scope) -> Result<serde_json::Value, EvalError> {
-        number::to_json(&self.resolve(scope)?).map_err(|reason| self.error(reason))
+        convert::to_json(&self.resolve(scope)?).map_err(|reason| self.error(reason))
     }
 
     /// Like `eval`, but as text: numbers that no double and no 64-bit integer holds keep their digits.
@@ -135,7 +136,7 @@ impl Expr {
     pub fn eval_bool(&self, scope: &Scope) -> Result<bool, EvalError> {
         match self.resolve(scope)? {
             CelValue::Bool(b) => Ok(b),
-            other => Err(self.error(format!("must be true or false, but is {}", number::kind(&other)))),
+            other => Err(self.error(format!("must be true or false, but is {}", convert::kind(&other)))),
         }
     }
 
@@ -143,20 +144,20 @@ impl Expr {
         match scope.args_text() {
             // Byte for byte: what was hashed is what is sent.
             Some(args) if self.0.source.trim() == "args" => out.push_str(args),
-            _ => number::write_json(&self.resolve(scope)?, out).map_err(|reason| self.error(reason))?,
+            _ => convert::write_json(&self.resolve(scope)?, out).map_err(|reason| self.error(reason))?,
         }
         Ok(())
     }
 
     /// A scalar as it stands in a text.
     pub(super) fn eval_text(&self, scope: &Scope) -> Result<String, EvalError> {
-        number::to_text(&self.resolve(scope)?).map_err(|reason| self.error(reason))
+        convert::to_text(&self.resolve(scope)?).map_err(|reason| self.error(reason))
     }
 
     fn resolve(&self, scope: &Scope) -> Result<CelValue, EvalError> {
         let steps = u32::try_from(self.0.names.loops).ok().and_then(|loops| scope.size().checked_pow(loops));
         if steps.is_none_or(|steps| steps > STEPS_MAX) {
-            return Err(self.error(format!("{} nested loops over {} values are too much work", self.0.names.loops, scope.size())));
+            return Err(self.error(format!("{} nested loops over data of size {} are too much work", self.0.names.loops, scope.size())));
         }
         CelValue::resolve(&self.0.ast, scope.context()).map_err(|error| self.error(reason(&error)))
     }
@@ -171,13 +172,12 @@ const PARSER_STACK_BYTES: usize = 32 << 20;
 
 fn parse_on_large_stack(source: &str) -> Result<(IdedExpr, Names), ExprError> {
     let parse = || {
-        let mut ast = number::environment().parser().parse(source).map_err(|errors| first_error(source, &errors))?;
-        let mut names = Names::default();
-        names.walk(&ast, &mut Vec::new(), Nesting { depth: 1, loops: 0 });
+        let mut ast = arithmetic::environment().parser().parse(source).map_err(|errors| first_error(source, &errors))?;
+        let names = Names::of(&ast);
         if names.depth > DEPTH_MAX {
             return Err(too_deep(names.depth));
         }
-        number::allow_mixed_arithmetic(&mut ast);
+        arithmetic::allow_mixed_arithmetic(&mut ast);
         Ok((ast, names))
     };
     std::thread::scope(|threads| {
@@ -189,92 +189,6 @@ fn parse_on_large_stack(source: &str) -> Result<(IdedExpr, Names), ExprError> {
 
 fn too_deep(depth: usize) -> ExprError {
     ExprError::new(None, format!("the expression is nested {depth} deep; at most {DEPTH_MAX} are allowed"))
-}
-
-/// What an expression refers to, and how deep it goes.
-#[derive(Default)]
-struct Names {
-    variables: BTreeSet<String>,
-    env: BTreeSet<String>,
-    depth: usize,
-    loops: usize,
-}
-
-#[derive(Clone, Copy)]
-struct Nesting {
-    depth: usize,
-    loops: usize,
-}
-
-impl Names {
-    /// `bound` are the variables of the loops around `expr`.
-    fn walk<'a>(&mut self, expr: &'a IdedExpr, bound: &mut Vec<&'a str>, at: Nesting) {
-        self.depth = self.depth.max(at.depth);
-        self.loops = self.loops.max(at.loops);
-        let inner = Nesting { depth: at.depth + 1, ..at };
-        match &expr.expr {
-            Node::Ident(name) => {
-                // A leading dot means "not a loop's variable"; a leading @ is the parser's own.
-                let name = name.strip_prefix('.').unwrap_or(name);
-                if !name.starts_with('@') && !bound.contains(&name) && !is_type(name) {
-                    self.variables.insert(name.to_owned());
-                }
-            }
-            Node::Select(select) => {
-                if is_env(&select.operand) && !select.test {
-                    self.env.insert(select.field.clone());
-                }
-                self.walk(&select.operand, bound, inner);
-            }
-            Node::Call(call) => {
-                if let [map, IdedExpr { expr: Node::Literal(LiteralValue::String(name)), .. }] = &call.args[..]
-                    && call.func_name == cel::common::ast::operators::INDEX
-                    && is_env(map)
-                {
-                    self.env.insert(name.inner().to_owned());
-                }
-                for part in call.target.iter().map(|t| &**t).chain(&call.args) {
-                    self.walk(part, bound, inner);
-                }
-            }
-            Node::List(list) => list.elements.iter().for_each(|e| self.walk(e, bound, inner)),
-            Node::Map(map) => map.entries.iter().for_each(|e| self.walk_entry(&e.expr, bound, inner)),
-            Node::Struct(s) => s.entries.iter().for_each(|e| self.walk_entry(&e.expr, bound, inner)),
-            Node::Comprehension(each) => {
-                self.walk(&each.iter_range, bound, inner);
-                self.walk(&each.accu_init, bound, inner);
-                let outside = bound.len();
-                bound.extend([each.iter_var.as_str(), each.accu_var.as_str()]);
-                bound.extend(each.iter_var2.as_deref());
-                let looped = Nesting { loops: at.loops + 1, ..inner };
-                for part in [&each.loop_cond, &each.loop_step, &each.result] {
-                    self.walk(part, bound, looped);
-                }
-                bound.truncate(outside);
-            }
-            Node::Literal(_) | Node::Unspecified => {}
-        }
-    }
-
-    fn walk_entry<'a>(&mut self, entry: &'a EntryExpr, bound: &mut Vec<&'a str>, at: Nesting) {
-        match entry {
-            EntryExpr::StructField(field) => self.walk(&field.value, bound, at),
-            EntryExpr::MapEntry(entry) => {
-                self.walk(&entry.key, bound, at);
-                self.walk(&entry.value, bound, at);
-            }
-        }
-    }
-}
-
-fn is_env(expr: &IdedExpr) -> bool {
-    matches!(&expr.expr, Node::Ident(name) if name == "env")
-}
-
-/// Names CEL itself gives a meaning to.
-fn is_type(name: &str) -> bool {
-    const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "optional", "string", "type", "uint"];
-    TYPES.contains(&name)
 }
 
 /// The parser's first complaint; the later ones are mostly its consequences.
@@ -301,23 +215,23 @@ fn reason(error: &ExecutionError) -> String {
         ExecutionError::NoSuchKey(name) => format!("there is no member `{name}`"),
         ExecutionError::UndeclaredReference(name) => format!("`{name}` is not known here"),
         ExecutionError::NoSuchOverload(o) => {
-            format!("`{}` does not take {}", number::operator(o.function()), o.argument_types().join(" and "))
+            format!("`{}` does not take {}", arithmetic::operator(o.function()), o.argument_types().join(" and "))
         }
         ExecutionError::UnsupportedBinaryOperator(operator, left, right) => {
-            format!("`{}` does not take {} and {}", number::operator(operator), number::kind(left), number::kind(right))
+            format!("`{}` does not take {} and {}", arithmetic::operator(operator), convert::kind(left), convert::kind(right))
         }
         ExecutionError::ValuesNotComparable(left, right) => {
-            format!("{} cannot be compared with {}", number::kind(left), number::kind(right))
+            format!("{} cannot be compared with {}", convert::kind(left), convert::kind(right))
         }
         ExecutionError::UnexpectedType { got, want } => format!("expected {want}, found {got}"),
-        ExecutionError::UnsupportedIndex(index, of) => format!("{} is no index into {}", number::kind(index), number::kind(of)),
+        ExecutionError::UnsupportedIndex(index, of) => format!("{} is no index into {}", convert::kind(index), convert::kind(of)),
         ExecutionError::IndexOutOfBounds(_) => "the index is beyond the end of the list".into(),
         ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "division by zero".into(),
         ExecutionError::Overflow(..) => "the result does not fit into 64 bits".into(),
         ExecutionError::InvalidArgumentCount { expected, actual } => format!("{actual} arguments where {expected} are expected"),
-        ExecutionError::UnsupportedTargetType { target } => format!("does not work on {}", number::kind(target)),
-        ExecutionError::NotSupportedAsMethod { method, target } => format!("`{method}` does not work on {}", number::kind(target)),
-        ExecutionError::UnsupportedKeyType(key) => format!("{} cannot name a member", number::kind(key)),
+        ExecutionError::UnsupportedTargetType { target } => format!("does not work on {}", convert::kind(target)),
+        ExecutionError::NotSupportedAsMethod { method, target } => format!("`{method}` does not work on {}", convert::kind(target)),
+        ExecutionError::UnsupportedKeyType(key) => format!("{} cannot name a member", convert::kind(key)),
         ExecutionError::DuplicateKey(_) => "a member is given twice".into(),
         ExecutionError::MissingArgumentOrTarget => "an argument is missing".into(),
         // Its message may quote the value that could not be converted.

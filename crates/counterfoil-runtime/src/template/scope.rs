@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cel::Context;
 use counterfoil_core::{CanonicalJson, Json};
 
-use super::number;
+use super::{arithmetic, convert};
 
 /// What every template of a tool sees. `result` and `response` come on top where there is one.
 pub const CALL_VARIABLES: &[&str] = &["args", "attempt", "env", "key", "run", "tenant", "tool"];
@@ -18,18 +18,18 @@ pub struct Scope {
     context: Context<'static, 'static>,
     names: Vec<String>,
     args: Option<CanonicalJson>,
-    /// How many JSON values are in scope: bounds what a loop over them can cost.
+    /// Bounds what a loop over all of it can cost.
     size: usize,
 }
 
 impl Scope {
     pub fn new() -> Self {
-        Self { context: Context::with_env(Arc::clone(number::environment())), names: Vec::new(), args: None, size: 0 }
+        Self { context: Context::with_env(Arc::clone(arithmetic::environment())), names: Vec::new(), args: None, size: 0 }
     }
 
     pub fn with(mut self, name: &str, value: &serde_json::Value) -> Self {
         let mut size = 0;
-        let value = number::from_json(value, &mut size);
+        let value = convert::from_json(value, &mut size);
         self.bind(name, value, size);
         self
     }
@@ -48,7 +48,7 @@ impl Scope {
     }
 
     fn bind_text(&mut self, name: &str, text: &str) {
-        let (value, size) = number::from_text(text);
+        let (value, size) = convert::from_text(text);
         self.bind(name, value, size);
     }
 

@@ -31,6 +31,8 @@ fn expressions_evaluate() {
     check("args.cents % 2", json!(1));
     check("args.huge", json!(u64::MAX));
     check("args.huge > 5", json!(true));
+    check("args.huge - 1", json!(u64::MAX - 1));
+    check("5 + args.huge / 5", json!(u64::MAX / 5 + 5));
     check("args.big == 5", json!(false));
     check("args.items.map(i, i.n * 2)", json!([2, 4]));
     check("args.items.map(i, i.n * 1.5)", json!([1.5, 3]));
@@ -62,6 +64,8 @@ fn refusals_say_what_is_wrong_and_show_no_value() {
     check("args.price % 2", "`args.price % 2`: `%` does not take a double and an integer");
     check("args.cents / 0", "`args.cents / 0`: division by zero");
     check("args.huge * args.huge", "`args.huge * args.huge`: the result does not fit into 64 bits");
+    check("args.huge + 0.5", "`args.huge + 0.5`: `+` does not take uint and double");
+    check("-1 + args.huge", "`-1 + args.huge`: `+` does not take int and uint");
     check("args.big", "`args.big`: a number of more than 64 bits cannot be computed with; pass it as a string");
     check("args.list[7]", "`args.list[7]`: the index is beyond the end of the list");
     check("b'x'", "`b'x'`: a byte string is not JSON");
@@ -102,8 +106,11 @@ fn variables_are_those_of_the_scope_only() {
 fn work_is_bounded_by_the_data() {
     let list: Vec<u32> = (0..5000).collect();
     let scope = Scope::new().with("l", &json!(list));
-    let nested = Expr::parse("l.all(a, l.all(b, a + b >= 0))").unwrap();
-    assert_eq!(nested.eval(&scope).unwrap_err().reason, "2 nested loops over 5001 values are too much work");
+    for source in ["l.all(a, l.all(b, a + b >= 0))", "l.all(a, a in l)", "l.exists(a, string(l).contains(string(a)))"] {
+        let nested = Expr::parse(source).unwrap();
+        assert_eq!(nested.eval(&scope).unwrap_err().reason, "2 nested loops over data of size 5001 are too much work");
+    }
+    assert_eq!(Expr::parse("7 in l && l.exists(a, a in [4, 5])").unwrap().eval(&scope).unwrap(), json!(true));
     assert_eq!(Expr::parse("l.map(a, a + 1).filter(b, b > 4999)").unwrap().eval(&scope).unwrap(), json!([5000]));
 }
 

@@ -1,23 +1,23 @@
-//! JSON ↔ CEL, with the digits kept, and arithmetic between CEL's kinds of numbers.
+//! JSON ↔ CEL, with the digits kept.
 //!
 //! Must stay true: what JSON text goes in comes out with the same value. A number that neither 64 bits nor a double hold is carried as
 //! [`ExactNumber`]: it can be passed on and printed, not computed with.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use cel::common::ast::{EntryExpr, Expr as Node, IdedExpr, operators};
-use cel::common::types::{CelDouble, CelInt, CelUInt, DYN_TYPE};
-use cel::common::value::{CowVal, Val};
+use cel::Value;
 use cel::objects::{Key, Map, Opaque, OptionalValue};
-use cel::{Env, ExecutionError, Value};
 use counterfoil_core::canonical::canonicalize;
 use serde_json::value::RawValue;
 
 /// Beyond this a double no longer tells neighbouring integers apart.
-const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
+pub(super) const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 /// A decimal with fewer significant digits is always exact as a double, in the sense that it prints as it was written.
 const DIGITS_INEXACT_MIN: usize = 16;
+
+/// Looking through so much text takes about as long as one step of a loop.
+const BYTES_PER_STEP: usize = 64;
 
 /// A number as it was written.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,9 +29,7 @@ impl Opaque for ExactNumber {
     }
 }
 
-// --- JSON to CEL ---
-
-/// JSON text as a CEL value, and how many values it holds.
+/// JSON text as a CEL value, and its size: how many steps a loop through all of it takes.
 pub(super) fn from_text(text: &str) -> (Value, usize) {
     let mut size = 0;
     let value = match serde_json::from_str::<serde_json::Value>(text) {
@@ -52,7 +50,10 @@ pub(super) fn from_json(value: &serde_json::Value, size: &mut usize) -> Value {
     match value {
         serde_json::Value::Null => Value::Null,
         serde_json::Value::Bool(b) => Value::Bool(*b),
-        serde_json::Value::String(s) => Value::from(s.as_str()),
+        serde_json::Value::String(s) => {
+            *size += s.len() / BYTES_PER_STEP;
+            Value::from(s.as_str())
+        }
         serde_json::Value::Number(n) => match (n.as_i64(), n.as_u64(), n.as_f64()) {
             (Some(i), ..) => Value::Int(i),
             (_, Some(u), _) => Value::UInt(u),
@@ -81,7 +82,7 @@ fn from_raw(raw: &RawValue, size: &mut usize) -> Value {
             Ok(number) if survives(text, &number) => from_json(&number, &mut 0),
             _ => Value::Opaque(Arc::new(ExactNumber(text.to_owned()))),
         },
-        _ => serde_json::from_str(text).map_or(Value::Null, |value| from_json(&value, &mut 0)),
+        _ => serde_json::from_str(text).map_or(Value::Null, |value| from_json(&value, size)),
     }
 }
 
@@ -94,8 +95,6 @@ fn object<'a>(members: impl Iterator<Item = (&'a str, Value)>) -> Value {
 fn whole(f: f64) -> Option<i64> {
     (f.fract() == 0.0 && f.abs() <= EXACT_INTEGER_MAX).then_some(f as i64)
 }
-
-// --- CEL to JSON ---
 
 pub(super) fn to_json(value: &Value) -> Result<serde_json::Value, String> {
     Ok(match value {
@@ -194,142 +193,4 @@ pub(super) fn kind(value: &Value) -> &'static str {
         Value::Opaque(_) => "an optional value",
         _ => "a value without a JSON form",
     }
-}
-
-// --- Arithmetic ---
-
-const ADD: &str = "@add";
-const SUBTRACT: &str = "@subtract";
-const MULTIPLY: &str = "@multiply";
-const DIVIDE: &str = "@divide";
-
-/// CEL's standard library, built once, with arithmetic that takes an integer and a double together.
-pub(super) fn environment() -> &'static Arc<Env> {
-    static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
-        let mut env = Env::stdlib();
-        let arithmetic: [(&str, cel::common::functions::Function); 4] =
-            [(ADD, add), (SUBTRACT, subtract), (MULTIPLY, multiply), (DIVIDE, divide)];
-        for (name, function) in arithmetic {
-            env.add_overload(name, name, vec![DYN_TYPE, DYN_TYPE], function).expect("no other function has a name that begins with @");
-        }
-        Arc::new(env)
-    });
-    &ENVIRONMENT
-}
-
-/// The operator as it is written, for messages.
-pub(super) fn operator(name: &str) -> &str {
-    match name {
-        ADD | "add" => "+",
-        SUBTRACT | "sub" => "-",
-        MULTIPLY | "mul" => "*",
-        DIVIDE | "div" => "/",
-        "rem" => "%",
-        other => other.trim_matches(|c| c == '_' || c == '@'),
-    }
-}
-
-/// The interpreter's operators cannot be overloaded; calls to functions of ours stand in for them.
-pub(super) fn allow_mixed_arithmetic(expr: &mut IdedExpr) {
-    match &mut expr.expr {
-        Node::Call(call) => {
-            if call.args.len() == 2 && !is_accumulator(&call.args[0]) {
-                let ours = match call.func_name.as_str() {
-                    operators::ADD => Some(ADD),
-                    operators::SUBSTRACT => Some(SUBTRACT),
-                    operators::MULTIPLY => Some(MULTIPLY),
-                    operators::DIVIDE => Some(DIVIDE),
-                    _ => None,
-                };
-                if let Some(name) = ours {
-                    call.func_name = name.to_owned();
-                }
-            }
-            call.target.iter_mut().map(|t| &mut **t).chain(&mut call.args).for_each(allow_mixed_arithmetic);
-        }
-        Node::Select(select) => allow_mixed_arithmetic(&mut select.operand),
-        Node::List(list) => list.elements.iter_mut().for_each(allow_mixed_arithmetic),
-        Node::Map(map) => map.entries.iter_mut().for_each(|e| in_entry(&mut e.expr)),
-        Node::Struct(s) => s.entries.iter_mut().for_each(|e| in_entry(&mut e.expr)),
-        Node::Comprehension(each) => {
-            [&mut each.iter_range, &mut each.loop_cond, &mut each.loop_step, &mut each.result].into_iter().for_each(allow_mixed_arithmetic);
-        }
-        Node::Ident(_) | Node::Literal(_) | Node::Unspecified => {}
-    }
-}
-
-fn in_entry(entry: &mut EntryExpr) {
-    match entry {
-        EntryExpr::StructField(field) => allow_mixed_arithmetic(&mut field.value),
-        EntryExpr::MapEntry(entry) => [&mut entry.key, &mut entry.value].into_iter().for_each(allow_mixed_arithmetic),
-    }
-}
-
-/// The list a `map` collects into: the interpreter recognises `@result + [x]` and would otherwise copy the list at each step.
-fn is_accumulator(expr: &IdedExpr) -> bool {
-    matches!(&expr.expr, Node::Ident(name) if name.starts_with('@'))
-}
-
-type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
-type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
-
-fn add<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
-    let [left, right] = pair(args)?;
-    if let Some((a, b)) = mixed(&left, &right) {
-        return Ok(CowVal::owned(CelDouble::from(a + b)));
-    }
-    let adder = left.as_adder().ok_or_else(|| refused(ADD, &left, &right))?;
-    Ok(CowVal::Owned(adder.add(right.as_ref())?.into_owned()))
-}
-
-fn subtract<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
-    let [left, right] = pair(args)?;
-    if let Some((a, b)) = mixed(&left, &right) {
-        return Ok(CowVal::owned(CelDouble::from(a - b)));
-    }
-    let subtractor = left.as_subtractor().ok_or_else(|| refused(SUBTRACT, &left, &right))?;
-    Ok(CowVal::Owned(subtractor.sub(right.as_ref())?.into_owned()))
-}
-
-fn multiply<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
-    let [left, right] = pair(args)?;
-    if let Some((a, b)) = mixed(&left, &right) {
-        return Ok(CowVal::owned(CelDouble::from(a * b)));
-    }
-    let multiplier = left.as_multiplier().ok_or_else(|| refused(MULTIPLY, &left, &right))?;
-    Ok(CowVal::Owned(multiplier.mul(right.as_ref())?.into_owned()))
-}
-
-fn divide<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
-    let [left, right] = pair(args)?;
-    if let Some((a, b)) = mixed(&left, &right) {
-        return Ok(CowVal::owned(CelDouble::from(a / b)));
-    }
-    let divider = left.as_divider().ok_or_else(|| refused(DIVIDE, &left, &right))?;
-    Ok(CowVal::Owned(divider.div(right.as_ref())?.into_owned()))
-}
-
-fn pair<'b, 'v>(args: Args<'b, 'v>) -> Result<[CowVal<'b, 'v>; 2], ExecutionError> {
-    <[CowVal<'b, 'v>; 2]>::try_from(args).map_err(|args| ExecutionError::invalid_argument_count(2, args.len()))
-}
-
-fn refused(function: &str, left: &CowVal<'_, '_>, right: &CowVal<'_, '_>) -> ExecutionError {
-    let types = [left, right].map(|v| v.get_type().name().to_owned());
-    ExecutionError::no_such_overload(function, types.into())
-}
-
-/// Both as doubles, when they are numbers of different kinds.
-fn mixed(left: &CowVal<'_, '_>, right: &CowVal<'_, '_>) -> Option<(f64, f64)> {
-    let (a, b) = (as_number(left.as_ref())?, as_number(right.as_ref())?);
-    (a.1 != b.1).then_some((a.0, b.0))
-}
-
-fn as_number(value: &dyn Val) -> Option<(f64, &'static str)> {
-    if let Some(i) = value.downcast_ref::<CelInt>() {
-        return Some((*i.inner() as f64, "int"));
-    }
-    if let Some(u) = value.downcast_ref::<CelUInt>() {
-        return Some((*u.inner() as f64, "uint"));
-    }
-    value.downcast_ref::<CelDouble>().map(|d| (*d.inner(), "double"))
 }
