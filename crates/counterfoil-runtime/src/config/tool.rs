@@ -6,7 +6,7 @@ use counterfoil_core::policy::{EffectClass, Policy, Repeat};
 use super::context::Context;
 use super::expr::Sees;
 use super::http::Purpose;
-use super::read::{Fields, Spot};
+use super::read::{Fields, Spot, Stranger};
 use super::{command, file, http, policy, schema};
 use crate::spec::{Action, Ask, CommandSpec, HttpBody, HttpSpec, ProbeSpec, ToolSpec, UndoSpec, VerifySpec};
 use crate::template::Expr;
@@ -48,7 +48,7 @@ pub const UNDO: &[&str] = &["tool", "args"];
 /// `None`: a mistake in it was reported.
 pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSpec> {
     let name = ToolName::new(name).map_err(|error| spot.wrong_whole(error.to_string())).ok();
-    let tool = spot.fields(TOOL)?;
+    let tool = spot.fields_but(TOOL, belongs)?;
     let mut policy = policy::read(&tool);
     let input = tool.get("input").and_then(|s| schema::read(&s));
     let output = tool.get("output").and_then(|s| schema::read(&s));
@@ -72,6 +72,19 @@ pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSp
     }
     let description = tool.get("description").and_then(|s| s.text()).map(|text| text.trim().to_owned());
     Some(ToolSpec { name: name?, description, policy, input, output, approval, cost, action: action?, probe, verify, undo })
+}
+
+/// Fields that are often written one level too high.
+fn belongs(field: &str) -> Stranger {
+    let places: [(&'static str, &[&str]); 6] = [
+        ("http", http::HTTP),
+        ("command", command::COMMAND),
+        ("file", file::FILE),
+        ("retry", policy::RETRY),
+        ("limits", policy::LIMITS),
+        ("probe", PROBE),
+    ];
+    places.iter().find(|(_, fields)| fields.contains(&field)).map_or(Stranger::Unknown, |(place, _)| Stranger::Belongs(place))
 }
 
 fn action(tool: &Fields<'_>, context: &Context<'_>) -> Option<Action> {

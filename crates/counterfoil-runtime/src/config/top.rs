@@ -8,7 +8,7 @@ use super::context::Context;
 use super::environment::Environment;
 use super::mistake::{Mistake, Place};
 use super::node::Value;
-use super::read::{Fields, Spot};
+use super::read::{Fields, Spot, Stranger};
 use super::{Config, Mode, check, command, store, tool};
 use crate::spec::{Egress, ToolSpec};
 
@@ -48,7 +48,7 @@ pub fn read(spot: &Spot<'_>, environment: &Environment, config: &mut Config) {
 
 /// Keys that begin with `x-` are the user's own: a place to put anchors.
 fn known_fields<'a>(spot: &Spot<'a>) -> Option<Fields<'a>> {
-    spot.fields_but(TOP, |key| key.starts_with("x-"))
+    spot.fields_but(TOP, |key| if key.starts_with("x-") { Stranger::Welcome } else { Stranger::Unknown })
 }
 
 fn mode(top: &Fields<'_>, environment: &Environment, config: &mut Config) {

@@ -1,0 +1,32 @@
+//! Where mistakes are collected while a file is read.
+
+use std::cell::RefCell;
+
+use super::mistake::Mistake;
+
+/// More mistakes than these are one mistake: this is not a config.
+const MISTAKES_MAX: usize = 500;
+
+/// The mistakes found so far.
+pub struct Report(RefCell<Vec<Mistake>>);
+
+impl Report {
+    pub fn from(mistakes: Vec<Mistake>) -> Self {
+        let report = Self(RefCell::default());
+        mistakes.into_iter().for_each(|mistake| report.add(mistake));
+        report
+    }
+
+    pub fn add(&self, mistake: Mistake) {
+        let mut mistakes = self.0.borrow_mut();
+        match mistakes.len() {
+            0..MISTAKES_MAX => mistakes.push(mistake),
+            MISTAKES_MAX => mistakes.push(Mistake::of_file(format!("has more mistakes than are shown here, which are {MISTAKES_MAX}"))),
+            _ => {}
+        }
+    }
+
+    pub fn into_mistakes(self) -> Vec<Mistake> {
+        self.0.into_inner()
+    }
+}
