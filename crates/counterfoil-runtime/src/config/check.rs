@@ -1,4 +1,7 @@
 //! What only shows when all tools are known: undo tools that exist, can undo, and get the arguments they need.
+//!
+//! A tool that could not be read still has a name, so that one mistake does not make a second out of every undo that
+//! points to it.
 
 use counterfoil_core::policy::{ArgPath, EffectClass};
 use serde_json::Value as Json;

@@ -1,4 +1,7 @@
 //! What every part of a tool is read with: the file's directory, the named variables, where HTTP may go.
+//!
+//! Paths are relative to the config file, never to wherever the process was started. A variable that is not listed under `env` can be
+//! seen by no template, and the list is the place where a missing one is reported.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

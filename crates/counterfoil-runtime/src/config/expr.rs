@@ -1,4 +1,7 @@
 //! Expressions and templates of the file: parsed, and held to the variables their place knows.
+//!
+//! What passes here can fail later only because of the data it meets. Each place sees what exists when it is evaluated: `args` before
+//! anything is sent, `response` once something answered, `result` once the effect is done.
 
 use super::context::Context;
 use super::mistake::Mistake;

@@ -1,4 +1,7 @@
 //! `file`: one change to one file inside a root.
+//!
+//! A path that is written so as to leave the root is refused here; one that an expression would lead out is refused by the
+//! tool, which alone knows what the expression became.
 
 use super::context::Context;
 use super::expr::Sees;

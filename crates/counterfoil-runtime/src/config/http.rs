@@ -1,4 +1,7 @@
 //! `http`: one request, as an action or as a question (`probe`, `verify`).
+//!
+//! A question carries no key unless one is named: a provider could take it for the effect itself. Whether the host is written
+//! literally or comes from an expression is decided here; the address actually connected to is the tool's to check.
 
 use std::sync::Arc;
 
@@ -9,7 +12,8 @@ use super::expr::Sees;
 use super::read::{Fields, Spot};
 use super::suggest::nearest;
 use super::units;
-use crate::spec::{Egress, HttpBody, HttpSpec, ServerError, StatusClasses, StatusRange};
+use crate::spec::{HttpBody, HttpSpec, ServerError, StatusClasses, StatusRange};
+use crate::template::TextTemplate;
 
 pub const HTTP: &[&str] = &[
     "method",
@@ -42,11 +46,11 @@ pub enum Purpose {
 
 pub fn read(spot: &Spot<'_>, context: &Context<'_>, sees: Sees, purpose: Purpose) -> Option<HttpSpec> {
     let fields = spot.fields(HTTP)?;
-    // Both first, so that neither hides the other's mistakes.
+    // All of it is read before any of it is missed: no mistake hides another.
     let method = method(&fields, purpose);
     let url = fields.require("url").and_then(|s| url(&s, context, sees));
     let headers = fields.get("headers").map(|s| headers(&s, context, sees)).unwrap_or_default();
-    let key_header = key_header(&fields);
+    let key_header = key_header(&fields, purpose);
     if let Some(name) = key_header.as_deref().filter(|name| headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name))) {
         fields.wrong("headers", format!("{name} carries our key already; drop it here, or write key_header: false"));
     }
@@ -60,7 +64,7 @@ pub fn read(spot: &Spot<'_>, context: &Context<'_>, sees: Sees, purpose: Purpose
     fields.read("redirects", |s| redirects(s, method, safe_method), &mut redirects_max);
     let classes = classes(&fields);
     let result = fields.get("result").and_then(|s| context.expr(&s, sees.with_response()));
-    let egress: Arc<Egress> = context.egress.clone();
+    let egress = Arc::clone(&context.egress);
     Some(HttpSpec { method: method?.to_owned(), url: url?, headers, body, classes, result, key_header, redirects_max, egress })
 }
 
@@ -75,10 +79,13 @@ fn method(fields: &Fields<'_>, purpose: Purpose) -> Option<&'static str> {
         let mistake = spot.mistake(format!("{text:?} is not a known method")).allowed(METHODS);
         spot.report.add(mistake.suggest(nearest(text, METHODS)));
     }
+    if purpose == Purpose::Ask && matches!(text, "PUT" | "PATCH" | "DELETE") {
+        spot.wrong(format!("a {text} changes what it asks about; ask with GET, HEAD or POST"));
+    }
     known.copied()
 }
 
-fn url(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<crate::template::TextTemplate> {
+fn url(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<TextTemplate> {
     let text = spot.text()?;
     match host_of(text) {
         Ok(Host::Literal) => {}
@@ -133,7 +140,7 @@ fn host_of(text: &str) -> Result<Host, String> {
     }
 }
 
-fn headers(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Vec<(String, crate::template::TextTemplate)> {
+fn headers(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Vec<(String, TextTemplate)> {
     let mut headers: Vec<(String, _)> = Vec::new();
     for (key, value) in spot.entries().unwrap_or_default() {
         let name = &key.text;
@@ -160,8 +167,8 @@ fn headers(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Vec<(String, c
     headers
 }
 
-fn key_header(fields: &Fields<'_>) -> Option<String> {
-    let Some(spot) = fields.get("key_header") else { return Some(KEY_HEADER.to_owned()) };
+fn key_header(fields: &Fields<'_>, purpose: Purpose) -> Option<String> {
+    let Some(spot) = fields.get("key_header") else { return (purpose == Purpose::Act).then(|| KEY_HEADER.to_owned()) };
     if spot.is_off() {
         return None;
     }

@@ -1,4 +1,7 @@
 //! Where mistakes are collected while a file is read.
+//!
+//! Shared by everything that reads, hence the cell; bounded, since a file of the wrong kind has a mistake in every line.
+//! The order does not matter here: they are sorted by place in the end.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,7 @@
 //! `store`: which ledger, as a url.
+//!
+//! Only its shape is checked; whether it can be reached is for whoever opens it. The url may hold a password, so no message
+//! and no `Debug` shows it.
 
 use super::context::Context;
 use super::read::Spot;

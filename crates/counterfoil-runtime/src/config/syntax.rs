@@ -1,4 +1,7 @@
 //! The YAML parser's errors in the words of somebody who writes a config rather than a parser.
+//!
+//! A parser says what it expected; people need to know what to change. The ones they meet have their own words here, the rest
+//! keep the parser's.
 
 use serde_saphyr::granit_parser::{ErrorKind, ScanError};
 

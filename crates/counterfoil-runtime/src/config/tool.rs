@@ -1,4 +1,7 @@
 //! One tool of the file: what it does, how it is asked about and undone, and its policy.
+//!
+//! Every part is read even when another is wrong, so that all mistakes of a tool show at once; a spec comes out only when there
+//! was none. What the policy promises is held against what the action can do.
 
 use counterfoil_core::ToolName;
 use counterfoil_core::policy::{EffectClass, Policy, Repeat};
@@ -76,13 +79,15 @@ pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSp
 
 /// Fields that are often written one level too high.
 fn belongs(field: &str) -> Stranger {
-    let places: [(&'static str, &[&str]); 6] = [
+    let places: [(&'static str, &[&str]); 8] = [
         ("http", http::HTTP),
         ("command", command::COMMAND),
         ("file", file::FILE),
         ("retry", policy::RETRY),
         ("limits", policy::LIMITS),
+        ("breaker", policy::BREAKER),
         ("probe", PROBE),
+        ("verify", VERIFY),
     ];
     places.iter().find(|(_, fields)| fields.contains(&field)).map_or(Stranger::Unknown, |(place, _)| Stranger::Belongs(place))
 }

@@ -1,4 +1,7 @@
 //! The top level of the file.
+//!
+//! Read in the order of what depends on what: the named variables and the allowed hosts first, since tools use both; then
+//! the tools; then what only shows when all of them are known. Switching protection off takes two signs, wherever the first comes from.
 
 use std::sync::Arc;
 

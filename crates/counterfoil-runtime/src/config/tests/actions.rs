@@ -97,3 +97,24 @@ fn files() {
         &["5:5: tools.t.effect: a file tool writes, deletes or moves a file: that is effect: write"],
     );
 }
+
+#[test]
+fn questions() {
+    let probe = |fields: &str, expected: &[&str]| {
+        check(&format!("command: [echo]\nprobe: {{ happened: \"true\", {fields} }}"), expected);
+    };
+    probe("http: { url: \"http://x\" }", &[]);
+    probe("http: { method: POST, url: \"http://x\", json: { key: \"${key}\" } }", &[]);
+    probe(
+        "http: { method: DELETE, url: \"http://x\" }",
+        &["5:48: tools.t.probe.http.method: a DELETE changes what it asks about; ask with GET, HEAD or POST"],
+    );
+    probe(
+        "file: x",
+        &[
+            "5:5: tools.t.probe: one of http, command is missing",
+            "5:32: tools.t.probe.file: unknown field; allowed: http, command, happened, did_not_happen, result, timeout, settle_after",
+        ],
+    );
+    check("command: [echo]\nverify: { command: [ls] }", &["5:5: tools.t.verify: \"holds\" is missing"]);
+}

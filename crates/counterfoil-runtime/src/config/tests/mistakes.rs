@@ -139,7 +139,7 @@ fn schemas() {
         "command: [echo]\ninput: { requird: [a], properties: { requird: { exmple: 1, x-own: 2 } }, prefixItems: [{ tpye: object }] }",
         &[
             "5:14: tools.t.input.requird: not a keyword of JSON Schema; it would be ignored; did you mean \"required\"?",
-            "5:53: tools.t.input.properties.requird.exmple: not a keyword of JSON Schema; it would be ignored; did you mean \"example\"?",
+            "5:53: tools.t.input.properties.requird.exmple: not a keyword of JSON Schema; it would be ignored; did you mean \"examples\"?",
             "5:94: tools.t.input.prefixItems[0].tpye: not a keyword of JSON Schema; it would be ignored; did you mean \"type\"?",
         ],
     );
