@@ -2,3 +2,4 @@ pub mod config;
 pub mod spec;
 pub mod template;
 pub mod tool;
+pub mod tools;

@@ -20,6 +20,15 @@ pub enum Part {
     Expr(Expr),
 }
 
+impl Part {
+    pub fn render(&self, scope: &Scope) -> Result<String, EvalError> {
+        match self {
+            Self::Literal(text) => Ok(text.clone()),
+            Self::Expr(expr) => expr.eval_text(scope),
+        }
+    }
+}
+
 impl TextTemplate {
     pub fn parse(text: &str) -> Result<Self, ExprError> {
         if text.len() > TEXT_BYTES_MAX {
@@ -56,14 +65,7 @@ impl TextTemplate {
 
     /// Strings stand as they are, numbers and booleans printed; anything else is an error.
     pub fn render(&self, scope: &Scope) -> Result<String, EvalError> {
-        let mut out = String::new();
-        for part in &self.parts {
-            match part {
-                Part::Literal(text) => out.push_str(text),
-                Part::Expr(expr) => out.push_str(&expr.eval_text(scope)?),
-            }
-        }
-        Ok(out)
+        self.parts.iter().map(|part| part.render(scope)).collect()
     }
 
     /// The text, when there is no expression in it.

@@ -1,0 +1,149 @@
+//! The tools of a config: HTTP requests, processes, files.
+//!
+//! Each makes one attempt and says what it knows about the world. Must stay true: whatever can be checked without an invocation
+//! is checked by [`build`], and a failure after that says whether the world may have changed.
+
+mod answer;
+mod command;
+mod exprs;
+mod file;
+mod http;
+mod output;
+mod probe;
+mod scope;
+
+use std::sync::Arc;
+
+use counterfoil_core::{CanonicalJson, Failure, Json, Outcome, Success, ToolName};
+use thiserror::Error;
+
+use self::command::CommandAction;
+use self::file::FileAction;
+pub use self::file::FileUndo;
+use self::http::HttpAction;
+use self::probe::Probe;
+use self::scope::Environment;
+use crate::spec::{Action, ToolSpec, UndoSpec};
+use crate::template::EvalError;
+use crate::tool::{Invocation, ProbeAnswer, Tool, ToolFuture, UndoPlan};
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BuildError {
+    #[error("the environment variable {name} is named by a template but not set")]
+    EnvironmentMissing { name: String },
+    #[error("http: {0}")]
+    Http(String),
+    #[error("command: {0}")]
+    Command(String),
+    #[error("file: {0}")]
+    File(String),
+}
+
+/// A tool and the name it is registered under.
+pub type Named = (ToolName, Arc<dyn Tool>);
+
+/// The tool, and what undoes it where it brings that along: a file tool's companion is named `<name>.undo`.
+pub fn build(spec: &ToolSpec) -> Result<Vec<Named>, BuildError> {
+    let environment = Environment::read(exprs::of_action(&spec.action).into_iter().chain(spec.undo.iter().flat_map(exprs::of_undo)))?;
+    let mut tools: Vec<Named> = Vec::new();
+    let does = match &spec.action {
+        Action::Http(http) => Does::Http(Box::new(HttpAction::new(http, &spec.policy, environment.clone())?)),
+        Action::Command(command) => Does::Command(Box::new(CommandAction::new(command, environment.clone())?)),
+        Action::File(file) => {
+            let name = undo_name(&spec.name)?;
+            tools.push((name.clone(), Arc::new(FileUndo::new(file)?)));
+            Does::File(Arc::new(FileAction::new(file, name, environment.clone())?))
+        }
+    };
+    let probe = spec.probe.as_ref().map(|probe| Probe::new(probe, &spec.policy)).transpose()?;
+    tools.insert(0, (spec.name.clone(), Arc::new(Configured { does, probe, undo: spec.undo.clone(), environment })));
+    Ok(tools)
+}
+
+fn undo_name(name: &ToolName) -> Result<ToolName, BuildError> {
+    ToolName::new(&format!("{name}.undo")).map_err(|e| BuildError::File(format!("no name for what undoes it: {e}")))
+}
+
+/// One tool of the config.
+struct Configured {
+    does: Does,
+    probe: Option<Probe>,
+    undo: Option<UndoSpec>,
+    environment: Environment,
+}
+
+enum Does {
+    Http(Box<HttpAction>),
+    Command(Box<CommandAction>),
+    File(Arc<FileAction>),
+}
+
+impl Tool for Configured {
+    fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome> {
+        Box::pin(async move {
+            match &self.does {
+                Does::Http(http) => http.invoke(&invocation).await,
+                Does::Command(command) => command.invoke(&invocation).await,
+                Does::File(file) => file.invoke(invocation).await,
+            }
+        })
+    }
+
+    fn can_probe(&self) -> bool {
+        self.probe.is_some() || matches!(self.does, Does::File(_))
+    }
+
+    /// The configured question goes first: whoever wrote one knows better than the file's digest.
+    fn probe(&self, invocation: Invocation) -> ToolFuture<'_, ProbeAnswer> {
+        Box::pin(async move {
+            match (&self.probe, &self.does) {
+                (Some(probe), _) => probe.ask(&invocation).await,
+                (None, Does::File(file)) => file.probe(invocation).await,
+                (None, _) => ProbeAnswer::CannotTell("this tool has no probe".into()),
+            }
+        })
+    }
+
+    fn undo_plan(&self, invocation: &Invocation, result: &Json) -> Result<Option<UndoPlan>, String> {
+        match (&self.undo, &self.does) {
+            (Some(undo), _) => {
+                let scope = self.environment.scope_after(invocation, result);
+                let args = undo.args.render_json(&scope).map_err(|e| e.to_string())?;
+                let args = CanonicalJson::parse(&args).map_err(|e| e.to_string())?;
+                Ok(Some(UndoPlan { tool: undo.tool.clone(), args }))
+            }
+            (None, Does::File(file)) => file.undo_plan(invocation, result).map(Some),
+            (None, _) => Ok(None),
+        }
+    }
+}
+
+/// An attempt that ended without a success.
+#[derive(Debug)]
+enum Broken {
+    /// Nothing was done.
+    Before(Failure),
+    /// It may have been done.
+    After(Failure),
+}
+
+impl Broken {
+    fn outcome(attempt: Result<Success, Self>) -> Outcome {
+        match attempt {
+            Ok(success) => Outcome::Done(success),
+            Err(Self::Before(failure)) => Outcome::NotDone(failure),
+            Err(Self::After(failure)) => Outcome::Unknown(failure),
+        }
+    }
+
+    fn into_failure(self) -> Failure {
+        match self {
+            Self::Before(failure) | Self::After(failure) => failure,
+        }
+    }
+}
+
+/// A template that does not fit the arguments: found before anything was sent.
+fn template_failed(error: &EvalError) -> Failure {
+    Failure::new("template_failed", error.to_string())
+}

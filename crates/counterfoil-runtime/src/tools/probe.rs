@@ -1,0 +1,81 @@
+//! Asking the world whether an effect happened.
+//!
+//! Must stay true: only a clear answer counts. A question that could not be asked, an answer that means trouble, an expression that does
+//! not fit the answer: all `CannotTell`, with the reason. "Did not happen" lets the effect run again, so it is never a default for trouble.
+
+use counterfoil_core::{Policy, Success};
+
+use super::answer::Answer;
+use super::command::CommandAction;
+use super::http::HttpAction;
+use super::output::capped;
+use super::scope::Environment;
+use super::{BuildError, exprs};
+use crate::spec::{Ask, ProbeSpec};
+use crate::template::Scope;
+use crate::tool::{Invocation, ProbeAnswer};
+
+/// Answered by a server, this says that the thing asked for is not there.
+const NOT_FOUND: i32 = 404;
+
+#[derive(Debug)]
+pub(super) struct Probe {
+    spec: ProbeSpec,
+    asker: Asker,
+    environment: Environment,
+}
+
+#[derive(Debug)]
+enum Asker {
+    Http(Box<HttpAction>),
+    Command(Box<CommandAction>),
+}
+
+impl Probe {
+    pub(super) fn new(spec: &ProbeSpec, policy: &Policy) -> Result<Self, BuildError> {
+        let environment = Environment::read(exprs::of_probe(spec))?;
+        let asker = match &spec.ask {
+            Ask::Http(http) => Asker::Http(Box::new(HttpAction::asking(http, spec.timeout.min(policy.timeout), environment.clone())?)),
+            Ask::Command(command) => Asker::Command(Box::new(CommandAction::new(command, environment.clone())?)),
+        };
+        Ok(Self { spec: spec.clone(), asker, environment })
+    }
+
+    pub(super) async fn ask(&self, invocation: &Invocation) -> ProbeAnswer {
+        let asking = async {
+            let scope = self.environment.scope(invocation);
+            match &self.asker {
+                Asker::Http(http) => http.ask(invocation, &scope).await,
+                Asker::Command(command) => command.ask(invocation, &scope).await,
+            }
+        };
+        let answer = match tokio::time::timeout(self.spec.timeout, asking).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("the question was not answered within {:?}", self.spec.timeout)),
+        };
+        let told = answer.and_then(|(answer, success)| self.judge(invocation, &answer, success));
+        told.unwrap_or_else(ProbeAnswer::CannotTell)
+    }
+
+    /// `success`: the answer itself says that the question was understood.
+    fn judge(&self, invocation: &Invocation, answer: &Answer, success: bool) -> Result<ProbeAnswer, String> {
+        let scope = answer.scope(self.environment.scope(invocation));
+        if self.spec.happened.eval_bool(&scope).map_err(|e| e.to_string())? {
+            return Ok(ProbeAnswer::Happened(self.result(invocation, answer, &scope)?));
+        }
+        match &self.spec.did_not_happen {
+            Some(expr) if expr.eval_bool(&scope).map_err(|e| e.to_string())? => Ok(ProbeAnswer::DidNotHappen),
+            Some(_) => Err("neither `happened` nor `did_not_happen` holds for the answer".into()),
+            None if success || answer.code() == NOT_FOUND => Ok(ProbeAnswer::DidNotHappen),
+            None => Err(format!("the question was answered {}", answer.code())),
+        }
+    }
+
+    fn result(&self, invocation: &Invocation, answer: &Answer, scope: &Scope) -> Result<Success, String> {
+        let json = match &self.spec.result {
+            Some(expr) => expr.eval_json(scope).map_err(|e| e.to_string())?,
+            None => answer.output().value(),
+        };
+        Ok(capped(json, invocation.result_bytes_max))
+    }
+}
