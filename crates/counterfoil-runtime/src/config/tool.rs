@@ -11,8 +11,7 @@ use super::expr::Sees;
 use super::http::Purpose;
 use super::read::{Fields, Spot, Stranger};
 use super::{command, file, http, policy, schema};
-use crate::spec::{Action, Ask, CommandSpec, HttpBody, HttpSpec, ProbeSpec, ToolSpec, UndoSpec, VerifySpec};
-use crate::template::Expr;
+use crate::spec::{Action, Ask, HttpBody, ProbeSpec, ToolSpec, UndoSpec, VerifySpec};
 
 pub const TOOL: &[&str] = &[
     "description",
@@ -114,31 +113,19 @@ fn suits_files(tool: &Fields<'_>, policy: &Policy) {
     }
 }
 
-/// `repeat: keyed` means that the other side sees the key.
+/// `repeat: keyed` means that the other side sees the key. A command always does, in COUNTERFOIL_KEY.
 fn sends_key(tool: &Fields<'_>, action: &Action) {
-    let (exprs, advice) = match action {
-        Action::Http(http) if http.key_header.is_none() => (http_exprs(http), "drop key_header: false, or put ${key} into the request"),
-        Action::Command(command) => (command_exprs(command), "pass ${key} to the command, as in env: { KEY: \"${key}\" }"),
-        Action::Http(_) | Action::File(_) => return,
-    };
-    if !exprs.iter().any(|expr| expr.variables().iter().any(|name| name == "key")) {
-        tool.wrong("repeat", format!("keyed, but the key is sent nowhere: {advice}"));
-    }
-}
-
-fn http_exprs(http: &HttpSpec) -> Vec<&Expr> {
+    let Action::Http(http) = action else { return };
     let body = match &http.body {
         HttpBody::None => Vec::new(),
         HttpBody::Json(json) => json.exprs(),
         HttpBody::Text(text) => text.exprs(),
     };
     let headers = http.headers.iter().flat_map(|(_, value)| value.exprs());
-    http.url.exprs().into_iter().chain(headers).chain(body).collect()
-}
-
-fn command_exprs(command: &CommandSpec) -> Vec<&Expr> {
-    let texts = command.argv.iter().chain(command.env.values()).flat_map(|text| text.exprs());
-    texts.chain(command.stdin.iter().flat_map(|value| value.exprs())).collect()
+    let mut exprs = http.url.exprs().into_iter().chain(headers).chain(body);
+    if http.key_header.is_none() && !exprs.any(|expr| expr.variables().iter().any(|name| name == "key")) {
+        tool.wrong("repeat", "keyed, but the key is sent nowhere: drop key_header: false, or put ${key} into the request");
+    }
 }
 
 fn probe(spot: &Spot<'_>, tool: &Fields<'_>, policy: &mut Policy, context: &Context<'_>) -> Option<ProbeSpec> {

@@ -130,5 +130,6 @@ fn tools(spot: &Spot<'_>, context: &Context<'_>) -> Vec<ToolSpec> {
     let tools: Vec<ToolSpec> = entries.iter().filter_map(|(name, spot)| tool::read(&name.text, spot, context)).collect();
     let written: Vec<(&str, Spot<'_>)> = entries.iter().map(|(key, spot)| (key.text.as_str(), spot.clone())).collect();
     check::undos(&written, &tools);
+    check::companions(&written);
     tools
 }

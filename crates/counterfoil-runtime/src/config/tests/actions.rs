@@ -7,8 +7,8 @@ fn http() {
     let http = |fields: &str, expected: &[&str]| check(&format!("http: {{ {fields} }}"), expected);
     http("url: \"http://x\"", &["4:5: tools.t.http: \"method\" is missing"]);
     http("method: GET", &["4:5: tools.t.http: \"url\" is missing"]);
-    http("method: POST, url: \"ftp://x/y\"", &["4:32: tools.t.http.url: \"ftp\" is not http or https; found \"ftp://x/y\""]);
-    http("method: POST, url: \"bank.example\"", &["4:32: tools.t.http.url: \"bank.example\" is not a url; write https://host/path"]);
+    http("method: POST, url: \"ftp://x/y\"", &["4:32: tools.t.http.url: not an http or https url; write https://host/path"]);
+    http("method: POST, url: \"bank.example\"", &["4:32: tools.t.http.url: not a url; write https://host/path"]);
     http(
         "method: POST, url: \"https://${args.host}/x\"",
         &["4:32: tools.t.http.url: the host comes from an expression, so a caller may choose where requests go: \
@@ -65,12 +65,13 @@ fn commands() {
     check("command: [sh, -c, 'echo \"$1\" $${HOME}', sh, \"${args.x}\"]", &[]);
     check("command: [sh, -c, 'echo ${HOME}']", &["4:23: tools.t.command[2]: there is no variable HOME here; did you mean \"env.HOME\"?"]);
     check(
-        "command: { argv: [x], rejected_exit: [0, 300], retriable_exit: [1], env: { 1A: x }, pass_env: [$HOME] }",
+        "command: { argv: [x], rejected_exit: [0, 300], retriable_exit: [1], env: { 1A: x, COUNTERFOIL_KEY: x }, pass_env: [$HOME] }",
         &[
             "4:43: tools.t.command.rejected_exit[0]: exit code 0 is success",
             "4:46: tools.t.command.rejected_exit[1]: found the number 300; expected a whole number from 1 to 255",
             "4:80: tools.t.command.env.1A: \"1A\" is not the name of an environment variable; letters, digits and _ only, no $",
-            "4:100: tools.t.command.pass_env[0]: \"$HOME\" is not the name of an environment variable; letters, digits and _ only, no $",
+            "4:87: tools.t.command.env.COUNTERFOIL_KEY: every command is given this variable already; drop it",
+            "4:120: tools.t.command.pass_env[0]: \"$HOME\" is not the name of an environment variable; letters, digits and _ only, no $",
         ],
     );
 }
@@ -104,6 +105,10 @@ fn questions() {
         check(&format!("command: [echo]\nprobe: {{ happened: \"true\", {fields} }}"), expected);
     };
     probe("http: { url: \"http://x\" }", &[]);
+    probe(
+        "http: { url: \"http://x\", key_header: Key }",
+        &["5:57: tools.t.probe.http.key_header: a question carries no key, which could ask for the effect itself; drop it"],
+    );
     probe("http: { method: POST, url: \"http://x\", json: { key: \"${key}\" } }", &[]);
     probe(
         "http: { method: DELETE, url: \"http://x\" }",

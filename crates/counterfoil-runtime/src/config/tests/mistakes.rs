@@ -47,6 +47,10 @@ fn tools() {
         parse("tools:\n  a b: { command: [x] }\n").unwrap_err(),
         ["2:3: tools.a b: tool name \"a b\" contains ' ' at byte 1; letters, digits, '_', '-', '.' and '/' only"]
     );
+    assert_eq!(
+        parse("tools:\n  n: { file: { root: ., delete: { path: x } } }\n  n.undo: { command: [x] }\n").unwrap_err(),
+        ["3:3: tools.n.undo: this name is taken by what undoes the file tool n; choose another"]
+    );
     assert_eq!(parse("tools: [a]\n").unwrap_err(), ["1:8: tools: found a list; expected a map, as in { name: value }"]);
     assert_eq!(parse("tols: {}\n").unwrap_err(), ["1:1: tols: unknown field; did you mean \"tools\"?"]);
     assert_eq!(
@@ -107,10 +111,7 @@ fn policies() {
         "effect: pure\nprobe: { command: [ls], happened: \"true\" }",
         &["6:5: tools.t.probe: an effect: pure tool may simply be run again, so it is never in doubt; drop probe, or write effect: write"],
     );
-    policy(
-        "repeat: keyed",
-        &["5:5: tools.t.repeat: keyed, but the key is sent nowhere: pass ${key} to the command, as in env: { KEY: \"${key}\" }"],
-    );
+    policy("repeat: keyed", &[]);
 }
 
 #[test]
