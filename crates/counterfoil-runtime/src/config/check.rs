@@ -1,4 +1,7 @@
-//! What only shows when all tools are known: undo tools that exist, can undo, and get the arguments they need.
+//! What only shows when all tools are known: undo tools that exist, can undo, and get the arguments they need; names that are taken.
+//!
+//! A tool that could not be read still has a name, so that one mistake does not make a second out of every undo that
+//! points to it.
 
 use counterfoil_core::policy::{ArgPath, EffectClass};
 use serde_json::Value as Json;
@@ -30,6 +33,16 @@ pub fn undos(written: &[(&str, Spot<'_>)], tools: &[ToolSpec]) {
         }
         if let (Some(args), Some(input)) = (undo.get("args"), &tool.input) {
             arguments(&place(args, "undo.args"), target, input);
+        }
+    }
+}
+
+/// A file tool brings along what undoes it, under a name of its own.
+pub fn companions(written: &[(&str, Spot<'_>)]) {
+    for (name, spot) in written {
+        let undone = name.strip_suffix(".undo").and_then(|name| written.iter().find(|(other, _)| *other == name));
+        if let Some((undone, _)) = undone.filter(|(_, other)| other.node.get("file").is_some()) {
+            spot.wrong_whole(format!("this name is taken by what undoes the file tool {undone}; choose another"));
         }
     }
 }

@@ -13,6 +13,9 @@ use crate::template::TextTemplate;
 
 pub const COMMAND: &[&str] = &["argv", "stdin", "cwd", "env", "pass_env", "rejected_exit", "retriable_exit"];
 
+/// What every command is given.
+const OWN_VARIABLES: [&str; 3] = ["COUNTERFOIL_KEY", "COUNTERFOIL_ATTEMPT", "COUNTERFOIL_TOOL"];
+
 /// Programs that run the text after `-c` or `-e`.
 const INTERPRETERS: [&str; 12] = ["sh", "bash", "dash", "zsh", "ksh", "fish", "python", "python3", "perl", "ruby", "node", "pwsh"];
 
@@ -60,7 +63,7 @@ fn argv(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<Vec<TextTe
     };
     let templates: Vec<Option<TextTemplate>> = items.iter().map(|item| context.printed(item, sees)).collect();
     let templates: Vec<TextTemplate> = templates.into_iter().collect::<Option<_>>()?;
-    if templates[0].literal().is_none() {
+    if templates[0].exprs().iter().any(|expr| expr.variables().iter().any(|name| name != "env")) {
         program.wrong("the program itself comes from an expression; write it literally, so that no caller chooses what runs");
     }
     if let Some(at) = script(&templates).filter(|at| templates[*at].literal().is_none()) {
@@ -92,6 +95,9 @@ fn env(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<BTreeMap<St
     for (key, value) in spot.entries()? {
         if !is_env_name(&key.text) {
             value.wrong_whole(not_an_env_name(&key.text));
+        }
+        if OWN_VARIABLES.contains(&key.text.as_str()) {
+            value.wrong_whole("every command is given this variable already; drop it");
         }
         if let Some(template) = context.printed(&value, sees) {
             env.insert(key.text.clone(), template);

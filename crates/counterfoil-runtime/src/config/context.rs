@@ -1,4 +1,7 @@
 //! What every part of a tool is read with: the file's directory, the named variables, where HTTP may go.
+//!
+//! Paths are relative to the config file, never to wherever the process was started. A variable that is not listed under `env` can be
+//! seen by no template, and the list is the place where a missing one is reported.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +10,7 @@ use super::environment::Environment;
 use super::read::Spot;
 use super::suggest::nearest;
 use crate::spec::Egress;
+use crate::template::Scope;
 
 pub struct Context<'a> {
     /// Of the config file; empty when the file was named without one.
@@ -59,6 +63,13 @@ impl Context<'_> {
         }
         out.push_str(rest);
         Some(out)
+    }
+
+    /// The listed variables, for what depends on them alone.
+    pub fn env_scope(&self) -> Scope {
+        let values = self.environment.only(&self.env_names);
+        let values = values.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        Scope::new().with("env", &serde_json::Value::Object(values))
     }
 
     /// Reports a variable that is not listed.

@@ -1,9 +1,12 @@
-//! The process environment as a value, so that reading a config reads nothing else.
+//! The process environment as a value.
+//!
+//! Reading a config thereby depends on its arguments alone, and a test has the environment it says. Values are secrets as far
+//! as anybody knows: `Debug` shows names only.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Variables by name. Values are secrets as far as anybody knows: `Debug` shows names only.
+/// Variables by name.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 

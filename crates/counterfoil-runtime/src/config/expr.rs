@@ -1,11 +1,14 @@
 //! Expressions and templates of the file: parsed, and held to the variables their place knows.
+//!
+//! What passes here can fail later only because of the data it meets. Each place sees what exists when it is evaluated: `args` before
+//! anything is sent, `response` once something answered, `result` once the effect is done.
 
 use super::context::Context;
 use super::mistake::Mistake;
 use super::node::{Node, Value};
 use super::read::Spot;
 use super::suggest::nearest;
-use crate::template::{CALL_VARIABLES, Expr, TextTemplate, ValueTemplate};
+use crate::template::{CALL_VARIABLES, Expr, ExprError, TextTemplate, ValueTemplate};
 
 /// Which variables a place knows.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +49,7 @@ impl Context<'_> {
             spot.report.add(spot.mistake("an expression is written here without ${ }").suggest(Some(inner.trim())));
             return None;
         }
-        let expr = Expr::parse(&source).map_err(|error| spot.wrong(format!("not a CEL expression: {error}"))).ok()?;
+        let expr = Expr::parse(&source).map_err(|error| spot.wrong(format!("not a CEL expression: {}", said(&error)))).ok()?;
         self.variables(spot, &[&expr], sees).then_some(expr)
     }
 
@@ -90,7 +93,7 @@ impl Context<'_> {
     }
 
     fn template(&self, spot: &Spot<'_>, text: &str, sees: Sees) -> Option<TextTemplate> {
-        let template = TextTemplate::parse(text).map_err(|error| spot.wrong(error.to_string())).ok()?;
+        let template = TextTemplate::parse(text).map_err(|error| spot.wrong(said(&error))).ok()?;
         self.variables(spot, &template.exprs(), sees).then_some(template)
     }
 
@@ -110,6 +113,16 @@ impl Context<'_> {
             }
         }
         ok
+    }
+}
+
+/// The error without what the grammar would have accepted instead, which is nearly everything.
+fn said(error: &ExprError) -> String {
+    let message = error.message.split(" expecting ").next().unwrap_or(&error.message);
+    let message = if message.contains("'<EOF>'") { "it ends too early" } else { message };
+    match error.at {
+        Some(at) => format!("{message} (after {at} bytes)"),
+        None => message.to_owned(),
     }
 }
 

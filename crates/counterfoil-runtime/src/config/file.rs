@@ -1,4 +1,7 @@
 //! `file`: one change to one file inside a root.
+//!
+//! A path that is written so as to leave the root is refused here; one that an expression would lead out is refused by the
+//! tool, which alone knows what the expression became.
 
 use super::context::Context;
 use super::expr::Sees;
@@ -36,13 +39,19 @@ pub fn read(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<FileSp
 /// A path below the root. The tool checks what expressions make of it; what is written is checked here.
 fn inside(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<TextTemplate> {
     let text = spot.text()?;
-    if text.starts_with('/') || text.split(['/', '\\']).any(|part| part == "..") {
-        spot.wrong(format!("{text:?} leads out of the root; paths are relative to root and never contain \"..\""));
-        return None;
-    }
+    let template = context.text(spot, sees);
     if text.is_empty() {
         spot.wrong("the path is empty");
         return None;
     }
-    context.text(spot, sees)
+    let mut parts = text.split(['/', '\\']);
+    if text.starts_with('/') || parts.any(|part| part == "..") {
+        spot.wrong(format!("{text:?} leads out of the root; paths are relative to root and never contain \"..\""));
+        return None;
+    }
+    if text.starts_with(".counterfoil/") {
+        spot.wrong("that folder is ours: overwritten files are kept there");
+        return None;
+    }
+    template
 }

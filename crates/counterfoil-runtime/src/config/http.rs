@@ -1,4 +1,7 @@
 //! `http`: one request, as an action or as a question (`probe`, `verify`).
+//!
+//! A question carries no key: a provider could take it for the effect itself. Whether the operator or a caller chooses the host is
+//! decided here; the address actually connected to is the tool's to check.
 
 use std::sync::Arc;
 
@@ -9,7 +12,8 @@ use super::expr::Sees;
 use super::read::{Fields, Spot};
 use super::suggest::nearest;
 use super::units;
-use crate::spec::{Egress, HttpBody, HttpSpec, ServerError, StatusClasses, StatusRange};
+use crate::spec::{HttpBody, HttpSpec, ServerError, StatusClasses, StatusRange};
+use crate::template::{Part, Scope, TextTemplate};
 
 pub const HTTP: &[&str] = &[
     "method",
@@ -42,11 +46,11 @@ pub enum Purpose {
 
 pub fn read(spot: &Spot<'_>, context: &Context<'_>, sees: Sees, purpose: Purpose) -> Option<HttpSpec> {
     let fields = spot.fields(HTTP)?;
-    // Both first, so that neither hides the other's mistakes.
+    // All of it is read before any of it is missed: no mistake hides another.
     let method = method(&fields, purpose);
     let url = fields.require("url").and_then(|s| url(&s, context, sees));
     let headers = fields.get("headers").map(|s| headers(&s, context, sees)).unwrap_or_default();
-    let key_header = key_header(&fields);
+    let key_header = key_header(&fields, purpose);
     if let Some(name) = key_header.as_deref().filter(|name| headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name))) {
         fields.wrong("headers", format!("{name} carries our key already; drop it here, or write key_header: false"));
     }
@@ -60,7 +64,7 @@ pub fn read(spot: &Spot<'_>, context: &Context<'_>, sees: Sees, purpose: Purpose
     fields.read("redirects", |s| redirects(s, method, safe_method), &mut redirects_max);
     let classes = classes(&fields);
     let result = fields.get("result").and_then(|s| context.expr(&s, sees.with_response()));
-    let egress: Arc<Egress> = context.egress.clone();
+    let egress = Arc::clone(&context.egress);
     Some(HttpSpec { method: method?.to_owned(), url: url?, headers, body, classes, result, key_header, redirects_max, egress })
 }
 
@@ -75,65 +79,79 @@ fn method(fields: &Fields<'_>, purpose: Purpose) -> Option<&'static str> {
         let mistake = spot.mistake(format!("{text:?} is not a known method")).allowed(METHODS);
         spot.report.add(mistake.suggest(nearest(text, METHODS)));
     }
+    if purpose == Purpose::Ask && matches!(text, "PUT" | "PATCH" | "DELETE") {
+        spot.wrong(format!("a {text} changes what it asks about; ask with GET, HEAD or POST"));
+    }
     known.copied()
 }
 
-fn url(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<crate::template::TextTemplate> {
-    let text = spot.text()?;
-    match host_of(text) {
-        Ok(Host::Literal) => {}
-        Ok(Host::Expression) if context.egress.allow.is_empty() => {
-            spot.wrong(
-                "the host comes from an expression, so a caller may choose where requests go: \
-                 list the hosts it may be, as in egress: { allow: [api.example.com] }",
-            );
-        }
-        Ok(Host::Expression) => {}
-        Err(why) => spot.wrong(why),
+fn url(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<TextTemplate> {
+    // A template that cannot be parsed is reported below; there is nothing to say about its host.
+    let template = TextTemplate::parse(spot.text()?).ok();
+    match template.as_ref().map(|template| host_of(template, &context.env_scope())) {
+        Some(Ok(Host::Callers)) if context.egress.allow.is_empty() => spot.wrong(
+            "the host comes from an expression, so a caller may choose where requests go: \
+             list the hosts it may be, as in egress: { allow: [api.example.com] }",
+        ),
+        Some(Err(why)) => spot.wrong(why),
+        Some(Ok(_)) | None => {}
     }
     context.text(spot, sees)
 }
 
+/// Who chooses the host of a url.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Host {
-    Literal,
-    Expression,
+    /// Whoever wrote the file, literally or by a variable of the environment.
+    Operators,
+    Callers,
+    /// A variable it needs is missing, which is reported where it is listed.
+    Missing,
 }
 
-/// Where the host of a url comes from, or why it is no url.
-fn host_of(text: &str) -> Result<Host, String> {
-    if text.starts_with("${") {
-        return Ok(Host::Expression);
-    }
-    let shown: String = text.chars().take(60).collect();
-    let rest = match text.split_once("://") {
-        Some(("http" | "https", rest)) => rest,
-        Some((scheme, _)) if !scheme.contains("${") => {
-            return Err(format!("{scheme:?} is not http or https; found {shown:?}"));
+/// Looks at what is in front of the first expression that a caller has a say in. `Err`: no url. Shows no variable's value.
+fn host_of(template: &TextTemplate, env: &Scope) -> Result<Host, String> {
+    let (mut text, mut open) = (String::new(), false);
+    for part in template.parts() {
+        match part {
+            Part::Expr(expr) if expr.variables().iter().any(|name| name != "env") => {
+                open = true;
+                break;
+            }
+            Part::Expr(_) => match part.render(env) {
+                Ok(value) => text.push_str(&value),
+                Err(_) => return Ok(Host::Missing),
+            },
+            Part::Literal(literal) => text.push_str(literal),
         }
-        _ => return Err(format!("{shown:?} is not a url; write https://host/path")),
+    }
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return match text.is_empty() && open {
+            true => Ok(Host::Callers),
+            false => Err("not a url; write https://host/path".into()),
+        };
     };
-    // An expression may contain any of the separators, so it is looked for first.
-    let literal = rest.find("${").map_or(rest, |at| &rest[..at]);
-    match literal.find(['/', '?', '#', '\\']) {
-        None if literal.len() < rest.len() => Ok(Host::Expression),
-        end => {
-            let authority = &literal[..end.unwrap_or(literal.len())];
-            if authority.contains('@') {
-                return Err(
-                    "a url must not contain a user and password: they would reach logs; send them in headers from ${env.NAME}".into()
-                );
-            }
-            match url::Url::parse(&format!("http://{authority}/")) {
-                Ok(url) if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(Host::Literal),
-                Ok(_) => Err(format!("{shown:?} has no host")),
-                Err(error) => Err(format!("{shown:?} is not a url: {error}")),
-            }
-        }
+    if !matches!(scheme, "http" | "https") {
+        return Err("not an http or https url; write https://host/path".into());
+    }
+    let end = rest.find(['/', '?', '#', '\\']);
+    if end.is_none() && open {
+        return Ok(Host::Callers);
+    }
+    let (authority, behind) = rest.split_at(end.unwrap_or(rest.len()));
+    if authority.contains('@') {
+        return Err("a url must not contain a user and password: they would reach logs; send them in headers from ${env.NAME}".into());
+    }
+    if behind.split(['?', '#']).next().is_some_and(|path| path.split('/').any(|part| part == "." || part == "..")) {
+        return Err("the path has \".\" or \"..\" in it; write where it leads".into());
+    }
+    match url::Url::parse(&format!("http://{authority}/")) {
+        Ok(url) if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(Host::Operators),
+        _ => Err("the url has no valid host".into()),
     }
 }
 
-fn headers(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Vec<(String, crate::template::TextTemplate)> {
+fn headers(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Vec<(String, TextTemplate)> {
     let mut headers: Vec<(String, _)> = Vec::new();
     for (key, value) in spot.entries().unwrap_or_default() {
         let name = &key.text;
@@ -160,9 +178,13 @@ fn headers(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Vec<(String, c
     headers
 }
 
-fn key_header(fields: &Fields<'_>) -> Option<String> {
-    let Some(spot) = fields.get("key_header") else { return Some(KEY_HEADER.to_owned()) };
+fn key_header(fields: &Fields<'_>, purpose: Purpose) -> Option<String> {
+    let Some(spot) = fields.get("key_header") else { return (purpose == Purpose::Act).then(|| KEY_HEADER.to_owned()) };
     if spot.is_off() {
+        return None;
+    }
+    if purpose == Purpose::Ask {
+        spot.wrong_whole("a question carries no key, which could ask for the effect itself; drop it");
         return None;
     }
     let name = spot.text()?;
@@ -220,21 +242,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_literal_or_chosen_by_an_expression() {
-        let check = |url: &str, expected: Host| assert_eq!(host_of(url), Ok(expected), "{url}");
-        check("https://bank.example/charges", Host::Literal);
-        check("http://127.0.0.1:8080", Host::Literal);
-        check("http://[::1]:80/x", Host::Literal);
-        check("https://bank.example/charges?key=${key}", Host::Literal);
-        check("https://bank.example?u=https://${args.x}", Host::Literal);
-        check("${env.BASE}/charges", Host::Expression);
-        check("https://${args.host}/x", Host::Expression);
-        check("https://api.${args.host}/x", Host::Expression);
-        check("https://bank.example:${args.port}/x", Host::Expression);
-        for url in
-            ["bank.example/x", "ftp://x/y", "https://", "https:///x", "https://user:pw@bank/x", "http://a b/", "", "file:///etc/passwd"]
-        {
-            assert!(host_of(url).is_err(), "{url}");
+    fn hosts_are_chosen_by_operators_or_by_callers() {
+        let env =
+            Scope::new().with("env", &serde_json::json!({ "BASE": "https://bank.example/v1", "HOST": "bank.example", "BAD": "s3cret" }));
+        let host = |url: &str| host_of(&TextTemplate::parse(url).unwrap(), &env);
+        let check = |url: &str, expected: Host| assert_eq!(host(url), Ok(expected), "{url}");
+        check("https://bank.example/charges", Host::Operators);
+        check("http://127.0.0.1:8080", Host::Operators);
+        check("http://[::1]:80/x", Host::Operators);
+        check("https://bank.example/charges?key=${key}", Host::Operators);
+        check("https://bank.example?u=https://${args.x}", Host::Operators);
+        check("${env.BASE}/charges", Host::Operators);
+        check("https://${env.HOST}:80/${args.x}", Host::Operators);
+        check("${env.NONE}/charges", Host::Missing);
+        check("${args.url}", Host::Callers);
+        check("https://${args.host}/x", Host::Callers);
+        check("https://api.${args.host}/x", Host::Callers);
+        check("https://${env.HOST}${args.x}", Host::Callers);
+        check("https://bank.example:${args.port}/x", Host::Callers);
+        let bad = [
+            "bank.example/x",
+            "ftp://x/y",
+            "https://",
+            "https:///x",
+            "https://user:pw@bank/x",
+            "http://a b/",
+            "",
+            "file:///etc",
+            "${env.BAD}",
+        ];
+        for url in bad.into_iter().chain(["https://x/a/../b", "https://x/.", "bank.example/${args.x}"]) {
+            let why = host(url).expect_err(url);
+            assert!(!why.contains("s3cret"), "{why}");
         }
     }
 }

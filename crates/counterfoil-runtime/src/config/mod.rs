@@ -17,6 +17,7 @@ mod mistake;
 mod node;
 mod policy;
 mod read;
+mod report;
 mod schema;
 mod starter;
 mod store;
@@ -39,7 +40,8 @@ pub use starter::STARTER;
 
 use crate::runtime::Mode;
 use crate::spec::{Egress, ToolSpec};
-use read::{Report, Spot};
+use read::Spot;
+use report::Report;
 
 /// The file `counterfoil` looks for.
 pub const FILE_NAME: &str = "counterfoil.yaml";

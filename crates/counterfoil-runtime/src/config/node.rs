@@ -19,6 +19,8 @@ pub enum Value {
     String(String),
     List(Vec<Node>),
     Map(Vec<(Key, Node)>),
+    /// Was reported when the tree was built; whoever reads it says nothing more.
+    Wrong,
 }
 
 /// A key of a map. Unique within it.
@@ -66,7 +68,7 @@ impl Node {
     /// As JSON. Floats that JSON cannot hold were refused when the tree was built.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
-            Value::Null => serde_json::Value::Null,
+            Value::Null | Value::Wrong => serde_json::Value::Null,
             Value::Bool(b) => (*b).into(),
             Value::Int(i) => (*i).into(),
             Value::Float(f) => (*f).into(),
@@ -103,7 +105,7 @@ impl Node {
     pub fn found(&self) -> String {
         const TEXT_CHARS_MAX: usize = 40;
         match &self.value {
-            Value::Null => "nothing".into(),
+            Value::Null | Value::Wrong => "nothing".into(),
             Value::Bool(b) => format!("{b}"),
             Value::Int(i) => format!("the number {i}"),
             Value::Float(f) => format!("the number {f}"),

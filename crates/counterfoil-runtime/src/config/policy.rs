@@ -1,4 +1,7 @@
 //! The policy fields of a tool: bounds and promises, checked one by one and against each other.
+//!
+//! Defaults are those of [`Policy`] and nowhere else. Where two fields bound each other, what is not written gives way to what
+//! is; a contradiction between two that are written is a mistake, never a silent choice.
 
 use std::time::Duration;
 

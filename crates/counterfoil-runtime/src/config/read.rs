@@ -2,41 +2,17 @@
 //!
 //! Nothing here stops at the first mistake; the caller goes on with a default and the report decides at the end.
 
-use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::mistake::{Mistake, Place};
 use super::node::{Key, Node, Value};
+use super::report::Report;
 use super::suggest::nearest;
 use super::units::{self, Unreadable};
 
-/// More mistakes than these are one mistake: this is not a config.
-const MISTAKES_MAX: usize = 500;
-
-/// The mistakes found so far.
-pub struct Report(RefCell<Vec<Mistake>>);
-
-impl Report {
-    pub fn from(mistakes: Vec<Mistake>) -> Self {
-        let report = Self(RefCell::default());
-        mistakes.into_iter().for_each(|mistake| report.add(mistake));
-        report
-    }
-
-    pub fn add(&self, mistake: Mistake) {
-        let mut mistakes = self.0.borrow_mut();
-        match mistakes.len() {
-            0..MISTAKES_MAX => mistakes.push(mistake),
-            MISTAKES_MAX => mistakes.push(Mistake::of_file(format!("has more mistakes than are shown here, which are {MISTAKES_MAX}"))),
-            _ => {}
-        }
-    }
-
-    pub fn into_mistakes(self) -> Vec<Mistake> {
-        self.0.into_inner()
-    }
-}
+/// How many fields are named where a map is missing.
+const NAMED_MAX: usize = 5;
 
 /// One value of the file, with the path that leads to it.
 #[derive(Clone)]
@@ -59,7 +35,14 @@ impl<'a> Spot<'a> {
     }
 
     pub fn wrong(&self, message: impl Into<String>) {
-        self.report.add(self.mistake(message));
+        self.refuse(self.mistake(message));
+    }
+
+    /// Reports a mistake about this value, unless it was reported when the tree was built.
+    fn refuse(&self, mistake: Mistake) {
+        if self.node.value != Value::Wrong {
+            self.report.add(mistake);
+        }
     }
 
     /// A mistake about the whole of this value, such as something it lacks.
@@ -74,7 +57,7 @@ impl<'a> Spot<'a> {
     pub fn text(&self) -> Option<&'a str> {
         match &self.node.value {
             Value::String(text) => return Some(text),
-            Value::Null | Value::List(_) | Value::Map(_) => self.expected("a text"),
+            Value::Null | Value::List(_) | Value::Map(_) | Value::Wrong => self.expected("a text"),
             Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
                 let quoted = format!("{:?}", self.node.to_json().to_string());
                 self.wrong(format!("found {}; expected a text: put it in quotes, {quoted}", self.node.found()));
@@ -102,7 +85,7 @@ impl<'a> Spot<'a> {
             _ => None,
         };
         let mistake = self.mistake(format!("found {}; expected true or false", self.node.found()));
-        self.report.add(mistake.suggest(meant));
+        self.refuse(mistake.suggest(meant));
         None
     }
 
@@ -169,7 +152,7 @@ impl<'a> Spot<'a> {
         parse(&text)
             .map_err(|unreadable| {
                 let why = if text.is_empty() { format!("found {}; {}", self.node.found(), unreadable.why) } else { unreadable.why };
-                self.report.add(self.mistake(why).suggest(unreadable.suggestion));
+                self.refuse(self.mistake(why).suggest(unreadable.suggestion));
             })
             .ok()
     }
@@ -186,7 +169,7 @@ impl<'a> Spot<'a> {
         }
         let names = || choices.iter().map(|(name, _)| *name);
         let mistake = self.mistake(format!("found {}; expected one of {}", self.node.found(), names().collect::<Vec<_>>().join(", ")));
-        self.report.add(mistake.suggest(nearest(word, names())));
+        self.refuse(mistake.suggest(nearest(word, names())));
         None
     }
 
@@ -215,16 +198,26 @@ impl<'a> Spot<'a> {
 
     /// A map whose keys are ours: all others are reported now.
     pub fn fields(&self, known: &'static [&'static str]) -> Option<Fields<'a>> {
-        self.fields_but(known, |_| false)
+        self.fields_but(known, |_| Stranger::Unknown)
     }
 
-    /// Likewise, but for those that `other` lets through.
-    pub fn fields_but(&self, known: &'static [&'static str], other: fn(&str) -> bool) -> Option<Fields<'a>> {
+    /// Likewise, but `stranger` has a say about the others.
+    pub fn fields_but(&self, known: &'static [&'static str], stranger: fn(&str) -> Stranger) -> Option<Fields<'a>> {
+        if !matches!(self.node.value, Value::Map(_)) {
+            let some = known.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+            let more = if known.len() > NAMED_MAX { ", …" } else { "" };
+            self.expected(&format!("a map of {some}{more}"));
+            return None;
+        }
         for (key, spot) in self.entries()? {
-            if !known.contains(&key.text.as_str()) && !other(&key.text) {
-                let mistake = Mistake::new(key.place, &spot.path, "unknown field").allowed(known.iter().copied());
-                self.report.add(mistake.suggest(nearest(&key.text, known.iter().copied())));
-            }
+            let name = key.text.as_str();
+            let meant = match stranger(name) {
+                _ if known.contains(&name) => continue,
+                Stranger::Welcome => continue,
+                Stranger::Belongs(place) => Some(format!("{place}.{name}")),
+                Stranger::Unknown => nearest(name, known.iter().copied()).map(str::to_owned),
+            };
+            self.report.add(Mistake::new(key.place, &spot.path, "unknown field").allowed(known.iter().copied()).suggest(meant));
         }
         Some(Fields { spot: self.clone(), known })
     }
@@ -233,6 +226,15 @@ impl<'a> Spot<'a> {
         let path = if self.path.is_empty() { key.text.clone() } else { format!("{}.{}", self.path, key.text) };
         Spot { node, path, report: self.report, named: key.place }
     }
+}
+
+/// What to make of a key that is not in the list.
+pub enum Stranger {
+    Unknown,
+    /// The user's own.
+    Welcome,
+    /// Known, but a level deeper.
+    Belongs(&'static str),
 }
 
 /// A map with known keys.

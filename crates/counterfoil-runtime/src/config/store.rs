@@ -1,4 +1,7 @@
 //! `store`: which ledger, as a url.
+//!
+//! Only its shape is checked; whether it can be reached is for whoever opens it. The url may hold a password, so no message
+//! and no `Debug` shows it.
 
 use super::context::Context;
 use super::read::Spot;
@@ -6,7 +9,7 @@ use super::suggest::nearest;
 
 pub const DEFAULT: &str = "sqlite:counterfoil.db";
 
-const SCHEMES: [&str; 6] = ["sqlite:", "postgres://", "postgresql://", "redis://", "rediss://", "memory:"];
+const SERVERS: [&str; 4] = ["postgres://", "postgresql://", "redis://", "rediss://"];
 
 /// The url, with the path of an embedded ledger beside the config file.
 pub fn read(spot: &Spot<'_>, context: &Context<'_>) -> Option<String> {
@@ -19,15 +22,19 @@ pub fn read(spot: &Spot<'_>, context: &Context<'_>) -> Option<String> {
         }
         return Some(beside(path, context));
     }
-    if url == "memory:" || SCHEMES[1..5].iter().any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty())) {
+    if url == "memory:" || SERVERS.iter().any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty())) {
         return Some(url);
     }
     // The url itself is not shown: it may hold a password.
-    let scheme = url.split(':').next().unwrap_or_default();
-    let names = SCHEMES.map(|scheme| scheme.trim_end_matches(['/', ':']));
     let mistake = spot.mistake("not the url of a store").allowed(["sqlite:FILE", "postgres://…", "redis://…", "memory:"]);
-    let meant = nearest(scheme, names).filter(|name| *name != scheme).and_then(|name| SCHEMES.iter().find(|s| s.starts_with(name)));
-    spot.report.add(mistake.suggest(meant.map(|scheme| format!("{scheme}…"))));
+    let scheme = url.split(':').next().unwrap_or_default();
+    let meant = match nearest(scheme, ["sqlite", "postgres", "postgresql", "redis", "rediss", "memory"]) {
+        Some("sqlite") => Some(DEFAULT.to_owned()),
+        Some("memory") => Some("memory:".to_owned()),
+        Some(name) => Some(format!("{name}://…")),
+        None => None,
+    };
+    spot.report.add(mistake.suggest(meant));
     None
 }
 

@@ -1,4 +1,7 @@
 //! "Did you mean": the nearest of a few known words.
+//!
+//! A suggestion must be right more often than not, or people stop reading them: strangers get none. Bounded, because the words
+//! come from a file.
 
 /// Words longer than this are not compared: nobody mistypes those, and the comparison is quadratic.
 const WORD_CHARS_MAX: usize = 64;

@@ -1,4 +1,7 @@
 //! One tool of the file: what it does, how it is asked about and undone, and its policy.
+//!
+//! Every part is read even when another is wrong, so that all mistakes of a tool show at once; a spec comes out only when there
+//! was none. What the policy promises is held against what the action can do.
 
 use counterfoil_core::ToolName;
 use counterfoil_core::policy::{EffectClass, Policy, Repeat};
@@ -6,10 +9,9 @@ use counterfoil_core::policy::{EffectClass, Policy, Repeat};
 use super::context::Context;
 use super::expr::Sees;
 use super::http::Purpose;
-use super::read::{Fields, Spot};
+use super::read::{Fields, Spot, Stranger};
 use super::{command, file, http, policy, schema};
-use crate::spec::{Action, Ask, CommandSpec, HttpBody, HttpSpec, ProbeSpec, ToolSpec, UndoSpec, VerifySpec};
-use crate::template::Expr;
+use crate::spec::{Action, Ask, HttpBody, ProbeSpec, ToolSpec, UndoSpec, VerifySpec};
 
 pub const TOOL: &[&str] = &[
     "description",
@@ -48,7 +50,7 @@ pub const UNDO: &[&str] = &["tool", "args"];
 /// `None`: a mistake in it was reported.
 pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSpec> {
     let name = ToolName::new(name).map_err(|error| spot.wrong_whole(error.to_string())).ok();
-    let tool = spot.fields(TOOL)?;
+    let tool = spot.fields_but(TOOL, belongs)?;
     let mut policy = policy::read(&tool);
     let input = tool.get("input").and_then(|s| schema::read(&s));
     let output = tool.get("output").and_then(|s| schema::read(&s));
@@ -74,6 +76,21 @@ pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSp
     Some(ToolSpec { name: name?, description, policy, input, output, approval, cost, action: action?, probe, verify, undo })
 }
 
+/// Fields that are often written one level too high.
+fn belongs(field: &str) -> Stranger {
+    let places: [(&'static str, &[&str]); 8] = [
+        ("http", http::HTTP),
+        ("command", command::COMMAND),
+        ("file", file::FILE),
+        ("retry", policy::RETRY),
+        ("limits", policy::LIMITS),
+        ("breaker", policy::BREAKER),
+        ("probe", PROBE),
+        ("verify", VERIFY),
+    ];
+    places.iter().find(|(_, fields)| fields.contains(&field)).map_or(Stranger::Unknown, |(place, _)| Stranger::Belongs(place))
+}
+
 fn action(tool: &Fields<'_>, context: &Context<'_>) -> Option<Action> {
     let (kind, spot) = tool.exactly_one(&["http", "command", "file"])?;
     match kind {
@@ -96,31 +113,19 @@ fn suits_files(tool: &Fields<'_>, policy: &Policy) {
     }
 }
 
-/// `repeat: keyed` means that the other side sees the key.
+/// `repeat: keyed` means that the other side sees the key. A command always does, in COUNTERFOIL_KEY.
 fn sends_key(tool: &Fields<'_>, action: &Action) {
-    let (exprs, advice) = match action {
-        Action::Http(http) if http.key_header.is_none() => (http_exprs(http), "drop key_header: false, or put ${key} into the request"),
-        Action::Command(command) => (command_exprs(command), "pass ${key} to the command, as in env: { KEY: \"${key}\" }"),
-        Action::Http(_) | Action::File(_) => return,
-    };
-    if !exprs.iter().any(|expr| expr.variables().iter().any(|name| name == "key")) {
-        tool.wrong("repeat", format!("keyed, but the key is sent nowhere: {advice}"));
-    }
-}
-
-fn http_exprs(http: &HttpSpec) -> Vec<&Expr> {
+    let Action::Http(http) = action else { return };
     let body = match &http.body {
         HttpBody::None => Vec::new(),
         HttpBody::Json(json) => json.exprs(),
         HttpBody::Text(text) => text.exprs(),
     };
     let headers = http.headers.iter().flat_map(|(_, value)| value.exprs());
-    http.url.exprs().into_iter().chain(headers).chain(body).collect()
-}
-
-fn command_exprs(command: &CommandSpec) -> Vec<&Expr> {
-    let texts = command.argv.iter().chain(command.env.values()).flat_map(|text| text.exprs());
-    texts.chain(command.stdin.iter().flat_map(|value| value.exprs())).collect()
+    let mut exprs = http.url.exprs().into_iter().chain(headers).chain(body);
+    if http.key_header.is_none() && !exprs.any(|expr| expr.variables().iter().any(|name| name == "key")) {
+        tool.wrong("repeat", "keyed, but the key is sent nowhere: drop key_header: false, or put ${key} into the request");
+    }
 }
 
 fn probe(spot: &Spot<'_>, tool: &Fields<'_>, policy: &mut Policy, context: &Context<'_>) -> Option<ProbeSpec> {

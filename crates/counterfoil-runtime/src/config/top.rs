@@ -1,4 +1,7 @@
 //! The top level of the file.
+//!
+//! Read in the order of what depends on what: the named variables and the allowed hosts first, since tools use both; then
+//! the tools; then what only shows when all of them are known. Switching protection off takes two signs, wherever the first comes from.
 
 use std::sync::Arc;
 
@@ -8,7 +11,7 @@ use super::context::Context;
 use super::environment::Environment;
 use super::mistake::{Mistake, Place};
 use super::node::Value;
-use super::read::{Fields, Spot};
+use super::read::{Fields, Spot, Stranger};
 use super::{Config, Mode, check, command, store, tool};
 use crate::spec::{Egress, ToolSpec};
 
@@ -48,7 +51,7 @@ pub fn read(spot: &Spot<'_>, environment: &Environment, config: &mut Config) {
 
 /// Keys that begin with `x-` are the user's own: a place to put anchors.
 fn known_fields<'a>(spot: &Spot<'a>) -> Option<Fields<'a>> {
-    spot.fields_but(TOP, |key| key.starts_with("x-"))
+    spot.fields_but(TOP, |key| if key.starts_with("x-") { Stranger::Welcome } else { Stranger::Unknown })
 }
 
 fn mode(top: &Fields<'_>, environment: &Environment, config: &mut Config) {
@@ -127,5 +130,6 @@ fn tools(spot: &Spot<'_>, context: &Context<'_>) -> Vec<ToolSpec> {
     let tools: Vec<ToolSpec> = entries.iter().filter_map(|(name, spot)| tool::read(&name.text, spot, context)).collect();
     let written: Vec<(&str, Spot<'_>)> = entries.iter().map(|(key, spot)| (key.text.as_str(), spot.clone())).collect();
     check::undos(&written, &tools);
+    check::companions(&written);
     tools
 }

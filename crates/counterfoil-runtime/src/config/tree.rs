@@ -36,7 +36,7 @@ pub fn parse(text: &str) -> (Option<Node>, Vec<Mistake>) {
     for next in Parser::new_from_str_with_options(text, options) {
         let stop = match next {
             Ok((event, span)) => builder.take(event, span).err(),
-            Err(error) => Some(Box::new(syntax::mistake(&error))),
+            Err(error) => Some(Box::new(syntax::mistake(&error, text))),
         };
         if let Some(mistake) = stop {
             // What came before is incomplete: complaining about it would only distract from the cause.
@@ -110,7 +110,7 @@ impl Builder {
 
     /// `Err`: reading on makes no sense.
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Box<Mistake>> {
-        let place = place(&span);
+        let place = place_of(&span);
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
@@ -119,7 +119,8 @@ impl Builder {
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
-                let node = self.scalar(place, &text, style, tag.as_deref());
+                let tag = tag.as_deref().map(|tag| (tag, span.tag_span().map_or(place, |span| place_of(&span))));
+                let node = self.scalar(place, &text, style, tag);
                 self.complete(node, anchor, style == ScalarStyle::Plain)?;
             }
             Event::SequenceStart(_, anchor, tag) => self.start(place, anchor, tag.as_deref(), Inside::List(Vec::new()))?,
@@ -137,9 +138,10 @@ impl Builder {
             }
             Event::UnresolvedAlias(name) => {
                 let names = self.anchor_names.iter().map(String::as_str);
-                let mistake = Mistake::new(place, &self.path(), format!("no anchor &{name} was written above this alias"));
+                let message = format!("no anchor &{name} was written above this alias; quote a text that begins with *");
+                let mistake = Mistake::new(place, &self.path(), message);
                 self.mistakes.push(mistake.suggest(nearest(&name, names).map(|n| format!("*{n}"))));
-                self.complete(Node { place, value: Value::Null }, 0, false)?;
+                self.complete(Node { place, value: Value::Wrong }, 0, false)?;
             }
             Event::Anchor(_, name) => self.anchor_names.push(name.into_owned()),
             _ => {}
@@ -147,28 +149,24 @@ impl Builder {
         Ok(())
     }
 
-    fn scalar(&mut self, place: Place, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Node {
-        let as_text = match tag {
-            Some(tag) if tag.is_yaml_core_schema_tag("str") => true,
-            Some(tag) => {
-                self.tag(place, tag);
-                false
+    fn scalar(&mut self, place: Place, text: &str, style: ScalarStyle, tag: Option<(&Tag, Place)>) -> Node {
+        let as_text = tag.is_some_and(|(tag, _)| tag.is_yaml_core_schema_tag("str"));
+        let value = match tag {
+            Some((tag, at)) if !as_text => {
+                self.tag(at, tag);
+                Value::Wrong
             }
-            None => false,
-        };
-        let value = if style != ScalarStyle::Plain || as_text {
-            Value::String(text.to_owned())
-        } else {
-            plain(text).unwrap_or_else(|why| {
+            _ if as_text || style != ScalarStyle::Plain => Value::String(text.to_owned()),
+            _ => plain(text).unwrap_or_else(|why| {
                 self.wrong(place, why);
-                Value::Null
-            })
+                Value::Wrong
+            }),
         };
         Node { place, value }
     }
 
     fn tag(&mut self, place: Place, tag: &Tag) {
-        let message = format!("the tag {} has no meaning here; write the value without it", tag.original());
+        let message = format!("the tag {} has no meaning here; quote a text or an expression that begins with !", tag.original());
         self.wrong(place, message);
     }
 
@@ -286,7 +284,7 @@ fn pending_key(node: Node, is_plain: bool, lines: &mut HashMap<String, usize>) -
     (PendingKey::Key(Key { text, place }), None)
 }
 
-fn place(span: &Span) -> Place {
+fn place_of(span: &Span) -> Place {
     let (start, end) = (&span.start, &span.end);
     let width = if start.line() == end.line() { end.col().saturating_sub(start.col()).max(1) } else { 1 };
     Place { line: start.line().max(1), column: start.col() + 1, width }

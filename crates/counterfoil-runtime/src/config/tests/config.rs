@@ -70,7 +70,7 @@ fn a_full_file_is_read_whole() {
     assert_eq!(http.classes.success, [StatusRange { from: 200, to: 299 }, StatusRange { from: 409, to: 409 }]);
     assert_eq!(http.classes.server_error, ServerError::NotDone);
     let probe = charge.probe.as_ref().unwrap();
-    assert!(matches!(&probe.ask, Ask::Http(http) if http.method == "GET" && http.redirects_max == 5));
+    assert!(matches!(&probe.ask, Ask::Http(http) if http.method == "GET" && http.redirects_max == 5 && http.key_header.is_none()));
     assert_eq!(probe.timeout, Duration::from_secs(3));
     assert_eq!(charge.undo.as_ref().unwrap().tool.as_str(), "refund_card");
 

@@ -33,7 +33,7 @@ fn uncommented() -> String {
 fn the_starter_works_as_it_stands() {
     let config = Config::parse(STARTER, "counterfoil.yaml", &Environment::default()).unwrap_or_else(|errors| panic!("{errors}"));
     let names: Vec<_> = config.tools.iter().map(|tool| tool.name.as_str()).collect();
-    assert_eq!(names, ["write_note", "remove_note", "count_words"]);
+    assert_eq!(names, ["write_note", "remove_note", "today"]);
     assert_eq!(config.store, "sqlite:counterfoil.db");
 }
 
@@ -41,7 +41,7 @@ fn the_starter_works_as_it_stands() {
 fn the_commented_example_works_too() {
     let config = parse(&uncommented()).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
     let names: Vec<_> = config.tools.iter().map(|tool| tool.name.as_str()).collect();
-    assert_eq!(names, ["write_note", "remove_note", "count_words", "charge_card", "refund_card"]);
+    assert_eq!(names, ["write_note", "remove_note", "today", "charge_card", "refund_card"]);
 }
 
 #[test]

@@ -153,5 +153,5 @@ fn large_files_are_answered_quickly() {
     holds(&format!("tools:\n  t: {{ command: [echo] }}\n{}", many(&|i| format!("  - x{i}\n"))));
     holds(&"[".repeat(1 << 20));
     holds(&"a: ".repeat(300_000));
-    assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
+    assert!(started.elapsed() < std::time::Duration::from_secs(60), "{:?}", started.elapsed());
 }

@@ -3,7 +3,7 @@
 use super::config::parse;
 
 /// What is said about a tool with these fields, which begin in line 4 and column 5.
-fn about(fields: &str) -> Vec<String> {
+pub fn about(fields: &str) -> Vec<String> {
     let mut text = String::from("env: [BANK_TOKEN]\ntools:\n  t:\n");
     for line in fields.lines() {
         text.push_str(&format!("    {line}\n"));
@@ -13,7 +13,7 @@ fn about(fields: &str) -> Vec<String> {
     parse(&text).err().unwrap_or_default()
 }
 
-fn check(fields: &str, expected: &[&str]) {
+pub fn check(fields: &str, expected: &[&str]) {
     assert_eq!(about(fields), expected, "\n{fields}");
 }
 
@@ -31,14 +31,32 @@ fn tools() {
         &format!("{COMMAND}description: 5"),
         &["5:18: tools.t.description: found the number 5; expected a text: put it in quotes, \"5\""],
     );
-    check("[1, 2]", &["4:5: tools.t: found a list; expected a map, as in { name: value }"]);
+    check(
+        &format!("{COMMAND}url: x\nattempts: 3"),
+        &[
+            "5:5: tools.t.url: unknown field; did you mean \"http.url\"?",
+            "6:5: tools.t.attempts: unknown field; did you mean \"retry.attempts\"?",
+        ],
+    );
+    check(
+        &format!("{COMMAND}retry: 3"),
+        &["5:12: tools.t.retry: found the number 3; expected a map of attempts, first, max, factor, jitter"],
+    );
+    check("[1, 2]", &["4:5: tools.t: found a list; expected a map of description, http, command, file, input, …"]);
     assert_eq!(
         parse("tools:\n  a b: { command: [x] }\n").unwrap_err(),
         ["2:3: tools.a b: tool name \"a b\" contains ' ' at byte 1; letters, digits, '_', '-', '.' and '/' only"]
     );
+    assert_eq!(
+        parse("tools:\n  n: { file: { root: ., delete: { path: x } } }\n  n.undo: { command: [x] }\n").unwrap_err(),
+        ["3:3: tools.n.undo: this name is taken by what undoes the file tool n; choose another"]
+    );
     assert_eq!(parse("tools: [a]\n").unwrap_err(), ["1:8: tools: found a list; expected a map, as in { name: value }"]);
     assert_eq!(parse("tols: {}\n").unwrap_err(), ["1:1: tols: unknown field; did you mean \"tools\"?"]);
-    assert_eq!(parse("just words\n").unwrap_err(), ["1:1: found the text \"just words\"; expected a map, as in { name: value }"]);
+    assert_eq!(
+        parse("just words\n").unwrap_err(),
+        ["1:1: found the text \"just words\"; expected a map of store, mode, i_accept_duplicates, tenant, env, …"]
+    );
 }
 
 #[test]
@@ -93,10 +111,7 @@ fn policies() {
         "effect: pure\nprobe: { command: [ls], happened: \"true\" }",
         &["6:5: tools.t.probe: an effect: pure tool may simply be run again, so it is never in doubt; drop probe, or write effect: write"],
     );
-    policy(
-        "repeat: keyed",
-        &["5:5: tools.t.repeat: keyed, but the key is sent nowhere: pass ${key} to the command, as in env: { KEY: \"${key}\" }"],
-    );
+    policy("repeat: keyed", &[]);
 }
 
 #[test]
@@ -125,7 +140,7 @@ fn schemas() {
         "command: [echo]\ninput: { requird: [a], properties: { requird: { exmple: 1, x-own: 2 } }, prefixItems: [{ tpye: object }] }",
         &[
             "5:14: tools.t.input.requird: not a keyword of JSON Schema; it would be ignored; did you mean \"required\"?",
-            "5:53: tools.t.input.properties.requird.exmple: not a keyword of JSON Schema; it would be ignored; did you mean \"example\"?",
+            "5:53: tools.t.input.properties.requird.exmple: not a keyword of JSON Schema; it would be ignored; did you mean \"examples\"?",
             "5:94: tools.t.input.prefixItems[0].tpye: not a keyword of JSON Schema; it would be ignored; did you mean \"type\"?",
         ],
     );
@@ -136,102 +151,6 @@ fn schemas() {
     assert_eq!(found.len(), 1, "{found:?}");
     let found = about(&format!("command: [echo]\ninput: {{ description: {} }}", "x".repeat(70_000)));
     assert!(found[0].contains("at most 65536"), "{found:?}");
-}
-
-#[test]
-fn http() {
-    let http = |fields: &str, expected: &[&str]| check(&format!("http: {{ {fields} }}"), expected);
-    http("url: \"http://x\"", &["4:5: tools.t.http: \"method\" is missing"]);
-    http("method: GET", &["4:5: tools.t.http: \"url\" is missing"]);
-    http("method: POST, url: \"ftp://x/y\"", &["4:32: tools.t.http.url: \"ftp\" is not http or https; found \"ftp://x/y\""]);
-    http("method: POST, url: \"bank.example\"", &["4:32: tools.t.http.url: \"bank.example\" is not a url; write https://host/path"]);
-    http(
-        "method: POST, url: \"https://${args.host}/x\"",
-        &["4:32: tools.t.http.url: the host comes from an expression, so a caller may choose where requests go: \
-         list the hosts it may be, as in egress: { allow: [api.example.com] }"],
-    );
-    http(
-        "method: GET, url: \"http://x\", json: {}",
-        &["4:43: tools.t.http.json: a GET request carries no body; put it into the url, or use POST"],
-    );
-    http(
-        "method: PUT, url: \"http://x\", json: {}, body: x",
-        &["4:53: tools.t.http.body: json is already written; a request has one body"],
-    );
-    http(
-        "method: PUT, url: \"http://x\", redirects: 3",
-        &["4:54: tools.t.http.redirects: a PUT is never sent again by a redirect, which could do it twice; drop redirects"],
-    );
-    http(
-        "method: PUT, url: \"http://x\", success: [2xx, 999], rejection: [204]",
-        &[
-            "4:58: tools.t.http.success[1]: \"999\" is not an HTTP status; write 409, 4xx or 500-503",
-            "4:76: tools.t.http.rejection[0]: a status cannot be both success and rejection; write the exact ones, as in 409 or 410-499",
-        ],
-    );
-    http(
-        "method: PUT, url: \"http://x\", headers: { a b: x, Host: y, idempotency-key: z, X: \"a\\nb\" }",
-        &[
-            "4:43: tools.t.http.headers: Idempotency-Key carries our key already; drop it here, or write key_header: false",
-            "4:54: tools.t.http.headers.a b: \"a b\" is not the name of a header",
-            "4:62: tools.t.http.headers.Host: this header is set by the HTTP client; drop it",
-            "4:94: tools.t.http.headers.X: a header's value is one line of printable characters",
-        ],
-    );
-    check(
-        "http: { method: PUT, url: \"http://x\", key_header: false }\nrepeat: keyed",
-        &["5:5: tools.t.repeat: keyed, but the key is sent nowhere: drop key_header: false, or put ${key} into the request"],
-    );
-    check("http: { method: PUT, url: \"http://x/${key}\", key_header: false }\nrepeat: keyed", &[]);
-}
-
-#[test]
-fn commands() {
-    let shell = "tools.t.command: argv is a list, one item per argument; write [\"sh\", \"-c\", …] if a shell is truly meant; did you mean";
-    check("command: echo hi", &[&format!("4:14: {shell} \"[echo, hi]\"?")]);
-    check("command: []", &["4:14: tools.t.command: argv is empty; its first item is the program"]);
-    check(
-        "command: [\"${args.x}\"]",
-        &["4:15: tools.t.command[0]: the program itself comes from an expression; write it literally, so that no caller chooses what runs"],
-    );
-    let script = "an argument inside a script becomes code, so a caller could run anything; pass it beside the script, \
-                  as in [\"sh\", \"-c\", \"echo \\\"$1\\\"\", \"sh\", \"${args.text}\"]";
-    check("command: [/bin/bash, -ec, \"echo ${args.x}\"]", &[&format!("4:31: tools.t.command[2]: {script}")]);
-    check("command: [python3, -c, \"print(${args.x})\"]", &[&format!("4:28: tools.t.command[2]: {script}")]);
-    check("command: [sh, -c, 'echo \"$1\" $${HOME}', sh, \"${args.x}\"]", &[]);
-    check("command: [sh, -c, 'echo ${HOME}']", &["4:23: tools.t.command[2]: there is no variable HOME here; did you mean \"env.HOME\"?"]);
-    check(
-        "command: { argv: [x], rejected_exit: [0, 300], retriable_exit: [1], env: { 1A: x }, pass_env: [$HOME] }",
-        &[
-            "4:43: tools.t.command.rejected_exit[0]: exit code 0 is success",
-            "4:46: tools.t.command.rejected_exit[1]: found the number 300; expected a whole number from 1 to 255",
-            "4:80: tools.t.command.env.1A: \"1A\" is not the name of an environment variable; letters, digits and _ only, no $",
-            "4:100: tools.t.command.pass_env[0]: \"$HOME\" is not the name of an environment variable; letters, digits and _ only, no $",
-        ],
-    );
-}
-
-#[test]
-fn files() {
-    let file = |fields: &str, expected: &[&str]| check(&format!("file: {fields}"), expected);
-    file("{ root: notes }", &["4:5: tools.t.file: one of write, delete, move is missing"]);
-    file("{ delete: { path: x } }", &["4:5: tools.t.file: \"root\" is missing"]);
-    file(
-        "{ root: notes, delete: { path: /etc/passwd } }",
-        &["4:42: tools.t.file.delete.path: \"/etc/passwd\" leads out of the root; paths are relative to root and never contain \"..\""],
-    );
-    file(
-        "{ root: \"${args.x}\", delete: { path: x } }",
-        &["4:19: tools.t.file.root: \"${args.x}\" is not known when the file is read; only ${env.NAME} is"],
-    );
-    file(
-        "{ root: notes, delete: { path: x } }\nrepeat: keyed",
-        &["5:5: tools.t.repeat: a file honours no Idempotency-Key; write repeat: safe if doing it twice is the same as once"],
-    );
-    file(
-        "{ root: notes, delete: { path: x } }\neffect: read",
-        &["5:5: tools.t.effect: a file tool writes, deletes or moves a file: that is effect: write"],
-    );
 }
 
 #[test]
@@ -256,7 +175,7 @@ fn expressions() {
         &["5:28: tools.t.probe.command[1]: env.OTHER is not listed; add it at the top of the file, as in env: [OTHER]"],
     );
     let found = about(&format!("{COMMAND}approval: \"args.x >\""));
-    assert!(found[0].starts_with("5:15: tools.t.approval: not a CEL expression: "), "{found:?}");
+    assert_eq!(found, ["5:15: tools.t.approval: not a CEL expression: it ends too early (after 8 bytes)"]);
     assert_eq!(parse("env: [BANK_TOKEN, MISSING]\n").unwrap_err(), ["1:19: env[1]: the environment variable MISSING is not set"]);
 }
 
@@ -290,6 +209,11 @@ fn the_top() {
         ],
     );
     top("store: mysql://x", &["1:8: store: not the url of a store; allowed: sqlite:FILE, postgres://…, redis://…, memory:"]);
+    top("store: sqlite", &["1:8: store: not the url of a store; did you mean \"sqlite:counterfoil.db\"?"]);
+    top(
+        "egress: { allow: [*.example.com] }",
+        &["1:19: egress.allow[0]: no anchor &.example.com was written above this alias; quote a text that begins with *"],
+    );
     top("store: \"sqlite:\"", &["1:8: store: which file? write sqlite:counterfoil.db"]);
     top(
         "store: \"${env.DATABASE_URL}\"",

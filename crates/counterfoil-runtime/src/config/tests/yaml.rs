@@ -72,9 +72,12 @@ fn mistakes_name_their_cause() {
         &["3:1 a: duplicate key; it was first written in line 1", "4:1 b: duplicate key; it was first written in line 2"],
     );
     check("a: 1\n---\nb: 2\n", &["2:1 a second document (---) starts here; a config file has one"]);
-    check("a: &base 1\nb: *bsae\n", &["2:4 b: no anchor &bsae was written above this alias; did you mean \"*base\"?"]);
+    check(
+        "a: &base 1\nb: *bsae\n",
+        &["2:4 b: no anchor &bsae was written above this alias; quote a text that begins with *; did you mean \"*base\"?"],
+    );
     check("a: &a [*a]\n", &["1:8 this alias stands inside the very value that it names"]);
-    check("a: !secret x\n", &["1:12 a: the tag !secret has no meaning here; write the value without it"]);
+    check("a: !secret x\n", &["1:4 a: the tag !secret has no meaning here; quote a text or an expression that begins with !"]);
     check("? [a, b]\n: 1\nc: 2\n", &["1:3 a key is a word; found a list"]);
     check(
         "a: 99999999999999999999\n",
@@ -83,6 +86,10 @@ fn mistakes_name_their_cause() {
     check("tools:\n\ta: 1\n", &["2:2 a tab indents this line; YAML is indented with spaces"]);
     check("a: [1, 2\n", &["1:4 this '[' is never closed"]);
     check("a: 'x\n", &["2:1 the quoted text that began above is never closed, or goes on here without being indented"]);
+    check("a: { b: ${args} }\n", &["1:10 inside { } and [ ] a text with ${…} must be quoted, as in \"${args}\""]);
+    check("a: [${args}]\n", &["1:6 inside { } and [ ] a text with ${…} must be quoted, as in \"${args}\""]);
+    check("a: \"x\" == y\n", &["1:8 something follows the closing quote; quote the whole of it, as in '\"a\" == args.x'"]);
+    check("a: @x\n", &["1:4 a text that begins with @ must be quoted"]);
     check("<<: 3\n", &["1:5 << takes a map, as in <<: *defaults"]);
 }
 
