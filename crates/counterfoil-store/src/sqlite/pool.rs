@@ -44,7 +44,8 @@ impl Pool {
 
     /// Ends old snapshots. True when some are still held.
     fn sweep(&self, shared: &Shared) -> bool {
-        self.readers.iter().fold(false, |held, reader| try_lock(reader).is_none_or(|mut reader| reader.end_if_old(shared)) || held)
+        let held = |reader: &&Mutex<Reader>| try_lock(reader).is_none_or(|mut reader| reader.end_if_old(shared));
+        self.readers.iter().filter(held).count() > 0
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use counterfoil_core::StreamId;
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, ToSql};
 
 use super::Shared;
 use super::fault::{corrupt, refused};
@@ -88,52 +88,61 @@ impl Reader {
             let index = shared.index();
             (index.place(&stream), index.epoch)
         };
-        let pos = match place {
-            Some(place) if place.pos > snapshot.last => return Ok(Look::Behind),
-            Some(place) if place.awake && !fresh => return Ok(Look::Other(History::default())),
-            Some(place) => place.pos,
-            None if epoch > snapshot.epoch => return Ok(Look::Behind),
-            None => match indexed(&self.conn, &stream).map_err(refused)? {
-                None => return Ok(Look::Other(History::default())),
-                Some(pos) if pos < 0 => return Ok(Look::Other(tombstone(pos))),
-                Some(pos) => pos as u64,
+        match place {
+            Some(place) if place.pos > snapshot.last => Ok(Look::Behind),
+            Some(place) if place.awake && !fresh => Ok(Look::Other(History::default())),
+            Some(place) => {
+                let walk = self.walk(row::SELECT_ONE, place.pos as i64, stream, reach)?;
+                Ok(walk.unwrap_or(Look::Missing(place.pos)))
+            }
+            None if epoch > snapshot.epoch => Ok(Look::Behind),
+            None => match self.walk(row::SELECT_NEWEST, &stream.0[..], stream, reach)? {
+                Some(look) => Ok(look),
+                None => self.unwalkable(stream),
             },
-        };
-        self.walk(stream, pos, reach)
+        }
     }
 
-    /// Follows the stream from its newest record back.
-    fn walk(&self, stream: StreamId, newest: u64, reach: Reach) -> Result<Look, StoreError> {
-        let mut statement = self.conn.prepare_cached(row::SELECT_ONE).map_err(refused)?;
+    /// Follows the stream from its newest record, which `sql` finds, back to the first. `None` when it finds nothing.
+    fn walk(&self, sql: &str, key: impl ToSql, stream: StreamId, reach: Reach) -> Result<Option<Look>, StoreError> {
         let mut left = match reach {
             Reach::Whole => u64::MAX,
             Reach::Newest(count) => u64::from(count),
         };
-        let mut history = History::default();
-        let mut awake = false;
-        let (mut pos, mut version) = (newest, 0);
-        loop {
-            let mut rows = statement.query([pos as i64]).map_err(refused)?;
-            let Some(row) = rows.next().map_err(refused)? else { return Ok(Look::Missing(pos)) };
-            let fields = Fields::of_row(row)?;
-            if pos == newest {
-                version = fields.version;
-                awake = fields.awake();
-                history.version = Version(version);
-                history.records.reserve_exact(version.min(left).min(64) as usize);
-            }
-            check_link(&fields, stream, version)?;
-            if left > 0 {
-                history.records.push(fields.record());
-                left -= 1;
-            }
-            if left == 0 || fields.prev == 0 {
-                break;
-            }
-            (pos, version) = (fields.prev, version - 1);
+        let mut newest = self.conn.prepare_cached(sql).map_err(refused)?;
+        let mut rows = newest.query([key]).map_err(refused)?;
+        let Some(row) = rows.next().map_err(refused)? else { return Ok(None) };
+        let fields = Fields::of_row(row)?;
+        let (awake, mut version, mut prev) = (fields.awake(), fields.version, fields.prev);
+        check_link(&fields, stream, version)?;
+        let mut history = History { version: Version(version), ..History::default() };
+        history.records.reserve_exact(version.min(left).min(64) as usize);
+        if left > 0 {
+            history.records.push(fields.record());
         }
-        history.records.reverse();
-        Ok(if awake { Look::Other(history) } else { Look::Resting(history) })
+        if prev != 0 && left > 1 {
+            let mut earlier = self.conn.prepare_cached(row::SELECT_ONE).map_err(refused)?;
+            while prev != 0 && left > 1 {
+                let mut rows = earlier.query([prev as i64]).map_err(refused)?;
+                let Some(row) = rows.next().map_err(refused)? else { return Ok(Some(Look::Missing(prev))) };
+                let fields = Fields::of_row(row)?;
+                (version, left) = (version - 1, left - 1);
+                check_link(&fields, stream, version)?;
+                history.records.push(fields.record());
+                prev = fields.prev;
+            }
+            history.records.reverse();
+        }
+        Ok(Some(if awake { Look::Other(history) } else { Look::Resting(history) }))
+    }
+
+    /// There is no record where the file's index points: nothing, or a tombstone, or a loss.
+    fn unwalkable(&self, stream: StreamId) -> Result<Look, StoreError> {
+        Ok(match indexed(&self.conn, &stream).map_err(refused)? {
+            None => Look::Other(History::default()),
+            Some(pos) if pos < 0 => Look::Other(tombstone(pos)),
+            Some(pos) => Look::Missing(pos as u64),
+        })
     }
 
     /// The record is gone in a fresh snapshot. A stream that was pruned says so in the same snapshot.

@@ -14,10 +14,10 @@ use crate::{Position, Record, StoreError, Version, Write};
 pub const INSERT: &str = "INSERT INTO record(pos, stream, version, prev, at, kind, open, due, expires, sum, tenant, state, tool, run, body) \
      VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
 
-pub const SELECT: &str = "SELECT pos, stream, version, prev, at, kind, open, due, expires, sum, tenant, state, tool, run, body FROM record";
-
-pub const SELECT_ONE: &str =
-    "SELECT pos, stream, version, prev, at, kind, open, due, expires, sum, tenant, state, tool, run, body FROM record WHERE pos = ?1";
+// Short, since the cache of prepared statements hashes the text for each use. The columns are as in the schema.
+pub const SELECT: &str = "SELECT * FROM record";
+pub const SELECT_ONE: &str = "SELECT * FROM record WHERE pos=?1";
+pub const SELECT_NEWEST: &str = "SELECT r.* FROM stream_index i JOIN record r ON r.pos=i.pos WHERE i.stream=?1";
 
 /// The columns of a row, borrowed from a write or from SQLite.
 #[derive(Debug, Clone, Copy)]
