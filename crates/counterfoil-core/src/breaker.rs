@@ -93,6 +93,8 @@ impl Breaker {
         match (health, admission) {
             (Health::Silent, _) => return false,
             _ if !policy.enabled => return false,
+            // Forced open while the probe was out: the person's word holds.
+            _ if self.forced() => return false,
             // Dispatched before it opened: says nothing about the dependency of now.
             (_, Admission::Pass | Admission::Refuse { .. }) if self.open.is_some() => return false,
             (Health::Good, Admission::Probe) => *self = Self::default(),
@@ -204,6 +206,19 @@ mod tests {
         assert!(matches!(b.admit(&POLICY, Timestamp::MAX), Admission::Refuse { retry_at: None }));
         b.reset();
         assert_eq!(b.admit(&POLICY, NOW), Admission::Pass);
+    }
+
+    #[test]
+    fn a_probe_that_is_out_does_not_overrule_the_person_who_forced_it_open() {
+        let later = NOW + POLICY.reset;
+        for health in [Health::Good, Health::Bad, Health::Silent] {
+            let mut b = Breaker::default();
+            run(&mut b, "xxxxx");
+            assert_eq!(b.admit(&POLICY, later), Admission::Probe);
+            b.force_open(later, "maintenance".into());
+            b.count(&POLICY, Admission::Probe, health, later);
+            assert!(b.forced(), "{health:?}");
+        }
     }
 
     #[test]

@@ -149,3 +149,145 @@ fn execute(effect: &Effect, conditions: &Conditions<'_>) -> Decision {
 fn lost(fence: Fence, at: Timestamp, why: String) -> Decision {
     Decision::Record(Entry::Lost { fence, at, why })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canonical::CanonicalJson;
+    use crate::entry::{Claim, Ended, Finished, Opened, Probed};
+    use crate::ids::{Caller, Digest32, Tenant, ToolName, WorkerId};
+    use crate::outcome::Failure;
+    use crate::receipt::ReceiptId;
+
+    const NOW: Timestamp = Timestamp(1_000_000_000);
+
+    fn args(text: &str) -> Fingerprint {
+        CanonicalJson::parse(text).unwrap().fingerprint()
+    }
+
+    fn effect(entries: impl IntoIterator<Item = Entry>) -> Effect {
+        let opened = Entry::Opened(Opened {
+            at: NOW,
+            tenant: Tenant::new("acme").unwrap(),
+            caller: Caller::new("agent-7").unwrap(),
+            tool: ToolName::new("charge").unwrap(),
+            args: CanonicalJson::empty_object(),
+            fingerprint: args("{}"),
+            run: None,
+            step: None,
+            redacted: false,
+            settles: true,
+            retain_ms: 1000,
+        });
+        let mut effect = Effect::absent(Digest32::of(b"key"));
+        effect.apply(std::iter::once(opened).chain(entries)).unwrap();
+        effect
+    }
+
+    fn claimed() -> Entry {
+        let worker = WorkerId::new("w").unwrap();
+        Entry::Claimed(Claim { at: NOW, attempt: 1, fence: Fence(1), worker, lease_until: NOW + Duration::from_secs(30) })
+    }
+
+    fn finished(outcome: Ended) -> Entry {
+        Entry::Finished(Finished { fence: Fence(1), attempt: 1, started: NOW, ended: NOW, outcome })
+    }
+
+    fn conditions(policy: &Policy) -> Conditions<'_> {
+        Conditions {
+            now: NOW,
+            policy,
+            series: Series { attempts: 0, probes: 0, deadline: NOW + Duration::from_secs(120) },
+            fingerprint: args("{}"),
+            can_probe: false,
+            needs_approval: false,
+            holder_gone: false,
+            runnable: true,
+        }
+    }
+
+    fn later() -> Failure {
+        Failure::of_dependency("http_503", "later")
+    }
+
+    #[test]
+    fn a_probe_does_not_make_a_series_longer() {
+        let policy = Policy { retry: crate::policy::RetryPolicy { attempts: 2, ..Default::default() }, ..Policy::default() };
+        let lost = Entry::Lost { fence: Fence(1), at: NOW, why: "gone".into() };
+        let cleared = effect([claimed(), lost, Entry::Probed { at: NOW, answer: Probed::DidNotHappen }]);
+        let with = |attempts, now| {
+            let base = conditions(&policy);
+            decide(&cleared, &Conditions { now, series: Series { attempts, ..base.series }, ..base })
+        };
+        assert!(matches!(with(0, NOW), Decision::Execute(_)), "a new call");
+        assert!(matches!(with(1, NOW), Decision::Execute(_)), "one attempt left");
+        assert_eq!(with(2, NOW), Decision::Replay, "none left");
+        assert_eq!(with(1, NOW + Duration::from_secs(120)), Decision::Replay, "no time left");
+    }
+
+    #[test]
+    fn a_repeat_keeps_to_the_deadline() {
+        let policy = Policy { repeat: crate::policy::Repeat::Keyed, ..Policy::default() };
+        let doubt = effect([claimed(), finished(Ended::Unknown { failure: later(), not_before: NOW })]);
+        let with = |attempts, now| {
+            let base = conditions(&policy);
+            decide(&doubt, &Conditions { now, series: Series { attempts, ..base.series }, ..base })
+        };
+        assert!(matches!(with(1, NOW), Decision::Execute(_)));
+        assert_eq!(with(1, NOW + Duration::from_secs(120)), Decision::Hold(Hold::Doubt));
+        assert_eq!(with(4, NOW), Decision::Hold(Hold::Doubt));
+    }
+
+    #[test]
+    fn a_finished_series_is_an_answer_to_its_owner_and_a_beginning_to_others() {
+        let policy = Policy::default();
+        let receipt = Some(ReceiptId::new(&Digest32::of(b"key"), 1));
+        let ended = effect([claimed(), finished(Ended::Retry { failure: later(), not_before: NOW + Duration::from_secs(5), receipt })]);
+        let with = |attempts, seconds| {
+            let base = conditions(&policy);
+            let now = NOW + Duration::from_secs(seconds);
+            decide(&ended, &Conditions { now, series: Series { attempts, ..base.series }, ..base })
+        };
+        assert_eq!(with(4, 0), Decision::Replay);
+        assert_eq!(with(1, 6), Decision::Replay);
+        assert_eq!(with(0, 4), Decision::Replay, "too early");
+        assert!(matches!(with(0, 5), Decision::Execute(Attempt { number: 2, .. })));
+    }
+
+    #[test]
+    fn an_approval_holds_for_its_arguments_only_and_not_for_ever() {
+        let policy = Policy::default();
+        let expires = NOW + Duration::from_secs(60);
+        let asked = Entry::ApprovalAsked { at: NOW, expires };
+        let waiting = effect([asked.clone()]);
+        let approved = effect([asked, Entry::Approved { at: NOW, by: "ada".into() }]);
+        let needed = Conditions { needs_approval: true, ..conditions(&policy) };
+        assert_eq!(decide(&effect([]), &needed), Decision::AskApproval);
+        assert_eq!(decide(&waiting, &needed), Decision::Hold(Hold::Approval));
+        assert!(matches!(decide(&approved, &needed), Decision::Execute(_)));
+        let other = Conditions { fingerprint: args("[1]"), ..needed };
+        for effect in [&waiting, &approved] {
+            assert_eq!(decide(effect, &other), Decision::Refuse(Refusal::KeyReuseMismatch { recorded: args("{}") }));
+        }
+        let Decision::Record(denied) = decide(&waiting, &Conditions { now: expires, ..needed }) else { panic!("denied by the clock") };
+        let mut late = waiting.clone();
+        assert!(late.apply([Entry::Approved { at: expires, by: "ada".into() }]).is_err(), "too late");
+        let mut closed = waiting;
+        closed.apply([denied]).unwrap();
+        assert_eq!(decide(&closed, &Conditions { now: expires, ..needed }), Decision::Replay);
+    }
+
+    #[test]
+    fn the_world_is_asked_once_it_had_time_and_once_per_call() {
+        let policy = Policy { settle_after: Duration::from_secs(3), ..Policy::default() };
+        let doubt = effect([claimed(), finished(Ended::Unknown { failure: later(), not_before: NOW })]);
+        let with = |probes, seconds| {
+            let base = Conditions { can_probe: true, ..conditions(&policy) };
+            let now = NOW + Duration::from_secs(seconds);
+            decide(&doubt, &Conditions { now, series: Series { probes, ..base.series }, ..base })
+        };
+        assert_eq!(with(0, 0), Decision::Wait { until: NOW + Duration::from_secs(3) });
+        assert_eq!(with(0, 3), Decision::Probe);
+        assert_eq!(with(1, 3), Decision::Hold(Hold::Doubt));
+    }
+}

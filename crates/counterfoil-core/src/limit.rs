@@ -43,7 +43,10 @@ pub struct Spent {
 impl Spent {
     /// The total with one more effect, or which limit it would break.
     pub fn plus(self, cost: f64, limits: &Limits) -> Result<Self, String> {
-        let total = Self { count: self.count + 1, cost: self.cost + cost };
+        let total = Self { count: self.count.saturating_add(1), cost: self.cost + cost };
+        if cost < 0.0 || !total.cost.is_finite() {
+            return Err(format!("this call costs {cost}, spent so far {}: that is no amount", self.cost));
+        }
         if let Some(max) = limits.per_run.filter(|max| total.count > *max) {
             return Err(format!("limits.per_run is {max} and this run has used all of them"));
         }
@@ -78,5 +81,17 @@ mod tests {
         assert!(one.plus(6.0, &limits).unwrap_err().contains("cost_per_run"));
         let two = one.plus(1.0, &limits).unwrap();
         assert!(two.plus(0.0, &limits).unwrap_err().contains("per_run is 2"));
+    }
+
+    #[test]
+    fn a_cost_that_is_no_amount_is_refused() {
+        let limits = Limits { cost_per_run: Some(10.0), ..Limits::default() };
+        // NaN compares with nothing: once in the total, no limit would ever stop anything again, nor could the record be read.
+        for cost in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0] {
+            assert!(Spent::default().plus(cost, &limits).unwrap_err().contains("costs"), "{cost}");
+            assert!(Spent::default().plus(cost, &Limits::default()).is_err(), "{cost}");
+        }
+        assert!(Spent { count: 1, cost: f64::MAX }.plus(f64::MAX, &Limits::default()).is_err(), "the total is no amount either");
+        assert!(Spent { count: u32::MAX, cost: 0.0 }.plus(1.0, &limits).is_ok());
     }
 }

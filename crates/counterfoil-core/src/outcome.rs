@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::canonical::Json;
 use crate::ids::Digest32;
@@ -57,8 +57,13 @@ pub struct Failure {
     #[serde(default, skip_serializing_if = "is_false")]
     pub dependency: bool,
     /// What the other side said beside it, e.g. the body of a 400: evidence, shown to the caller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub detail: Option<Json>,
+}
+
+/// A detail that is there is there, also when it is `null`.
+fn present<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(d).map(Some)
 }
 
 fn is_false(b: &bool) -> bool {

@@ -386,7 +386,8 @@ proptest! {
     fn same_call_same_answer(life in life(Tongue::Lying)) {
         let mut first: Option<Json> = None;
         let model = live_watched(&life, |model| {
-            if let (None, State::Done(done)) = (&first, model.state()) {
+            // The late result of a cancelled effect is shown to no caller, but its undoing is.
+            if let (None, State::Done(done) | State::Cancelled { late: Some(done), .. }) = (&first, model.state()) {
                 first = Some(done.result.clone());
             }
             Ok(())
