@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::{CanonicalJson, Outcome};
-use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME, Mode, STARTER};
+use counterfoil_runtime::Mode;
+use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME, STARTER};
 use counterfoil_runtime::tool::Invocation;
 use counterfoil_runtime::tools::build;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use counterfoil::compose::{self, Opened};
+use counterfoil::compose;
 use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME};
 
@@ -12,7 +12,6 @@ use crate::output::{Exit, Refused};
 
 pub struct House {
     pub config: Config,
-    pub opened: Opened,
     pub runtime: Runtime,
 }
 
@@ -21,7 +20,7 @@ impl House {
         let config = config(global)?;
         let opened = compose::open_store(&config.store).map_err(open_refused)?;
         let runtime = compose::runtime(&opened, &config).context("the runtime cannot start")?;
-        Ok(Self { config, opened, runtime })
+        Ok(Self { config, runtime })
     }
 }
 
