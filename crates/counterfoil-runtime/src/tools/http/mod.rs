@@ -117,7 +117,7 @@ impl HttpAction {
     }
 
     fn class(&self, response: &Response) -> Class {
-        self.spec.classes.class(response.status().as_u16(), self.repeatable)
+        self.spec.classes.class(response.status().as_u16())
     }
 
     fn exchange(&self) -> Exchange<'_> {
