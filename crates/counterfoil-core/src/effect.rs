@@ -56,7 +56,7 @@ pub struct Effect {
     /// A probe or a person said that no claim up to this one acted.
     pub disproven: Fence,
     /// What the running claim was made on: a release goes back to it, and a doubt in it is not closed by an attempt that did nothing.
-    before: Option<Box<State>>,
+    pub before: Option<Box<State>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -68,7 +68,9 @@ impl Concluding<'_> {
             Outcome::NotDone(failure) if !failure.retriable => Ended::Failed { failure, receipt },
             Outcome::NotDone(failure) => {
                 let next = retry::next(&policy.retry, self.series, &failure, now, self.jitter);
-                Ended::Retry { failure, not_before: next.not_before, receipt: next.exhausted.then_some(receipt) }
+                // While an earlier attempt is in doubt, a failed repeat ends nothing: no receipt.
+                let ends = next.exhausted && !effect.doubtful();
+                Ended::Retry { failure, not_before: next.not_before, receipt: ends.then_some(receipt) }
             }
             Outcome::Unknown(failure) => {
                 let next = retry::next(&policy.retry, self.series, &failure, now, self.jitter);

@@ -4,7 +4,7 @@
 //! cannot be recorded under its permit (the lease was lost, the effect cancelled) is recorded as `late`: evidence is never dropped.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::call::spec_hash;
@@ -18,7 +18,7 @@ use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Effect, EffectKey, Entry, Fence, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
 use counterfoil_store::{AppendError, Found, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
 use thiserror::Error;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 use crate::group::{Group, Request};
@@ -65,22 +65,16 @@ pub struct Lease {
     pub key: EffectKey,
     pub length: Duration,
     lost: AtomicBool,
-    lost_notice: Notify,
+    /// When it runs out, as far as it was extended; microseconds.
+    until: AtomicI64,
     /// Guarded, because the heartbeat and the outcome write to the same stream.
     effect: Mutex<Effect>,
 }
 
 impl Permit {
-    /// Whether the world may still be touched under this permit.
-    pub fn holds(&self) -> bool {
-        !self.lease.lost.load(Ordering::SeqCst)
-    }
-    /// Resolves when the permit is lost.
-    pub async fn lost(&self) {
-        let notice = self.lease.lost_notice.notified();
-        if self.holds() {
-            notice.await;
-        }
+    /// Whether the world may still be touched under this permit. A worker that was paused since its claim finds out here.
+    pub fn holds(&self, now: Timestamp) -> bool {
+        !self.lease.lost.load(Ordering::SeqCst) && now.0 < self.lease.until.load(Ordering::SeqCst)
     }
     pub fn lease(&self) -> Arc<Lease> {
         self.lease.clone()
@@ -93,7 +87,6 @@ impl Permit {
 impl Lease {
     fn lose(&self) {
         self.lost.store(true, Ordering::SeqCst);
-        self.lost_notice.notify_waiters();
     }
 }
 
@@ -172,7 +165,7 @@ impl Ledger {
             key: effect.key,
             length: lease,
             lost: AtomicBool::new(false),
-            lost_notice: Notify::new(),
+            until: AtomicI64::new((now + lease).0),
             effect: Mutex::new(effect),
         };
         Ok(Permit { lease: Arc::new(lease), attempt: attempt.number, started: now })
@@ -216,27 +209,19 @@ impl Ledger {
         if !still_ours {
             return Ok(());
         }
-        let entry = Entry::Extended { fence: lease.fence, lease_until: self.clock.now() + lease.length };
+        let lease_until = self.clock.now() + lease.length;
+        let entry = Entry::Extended { fence: lease.fence, lease_until };
         match self.record(&effect, vec![entry], None).await {
             Ok(extended) => {
                 *effect = extended;
+                lease.until.store(lease_until.0, Ordering::SeqCst);
                 Ok(())
             }
             Err(LedgerError::Conflict) => {
                 lease.lose();
                 Err(LedgerError::Conflict)
             }
-            Err(error) => {
-                // Unheard of for longer than the lease, others may take the effect over: stop dispatching.
-                let until = match &effect.state {
-                    State::Running(claim) => claim.lease_until,
-                    _ => Timestamp::ZERO,
-                };
-                if until <= self.clock.now() {
-                    lease.lose();
-                }
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -257,6 +242,8 @@ impl Ledger {
             let sealed = Sealed { outcome: word, result, by: None, started: permit.started, ended: at };
             match self.record(&effect, vec![entry], Some(sealed)).await {
                 Err(LedgerError::Conflict) => continue,
+                // This claim has already said what it had to say: a report is recorded once.
+                Err(LedgerError::Fold { source: FoldError::Illegal { .. }, .. }) => return Ok(effect),
                 done => return done,
             }
         }

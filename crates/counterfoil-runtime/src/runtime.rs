@@ -299,7 +299,7 @@ impl Inner {
         task.series.attempts += 1;
         let alive = self.heartbeat.watch(&permit);
         let invocation = invocation(&task.tool, &task.call, task.key, attempt.number);
-        let outcome = execute::attempt(&permit, &*task.tool.tool, invocation.clone()).await; // the world changes
+        let outcome = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone()).await; // the world changes
         let concluding = Concluding {
             tool: &task.tool,
             invocation: &invocation,

@@ -669,7 +669,7 @@ async fn what_is_over_its_time_answers_key_expired() {
 #[tokio::test]
 async fn every_end_has_one_receipt_and_the_chain_verifies() {
     let house = house();
-    let script = |n: u32, _: &Invocation| if n % 2 == 0 { Step::Refuse(Failure::new("no", "no")) } else { Step::Act("1") };
+    let script = |n: u32, _: &Invocation| if n.is_multiple_of(2) { Step::Refuse(Failure::new("no", "no")) } else { Step::Act("1") };
     house.tool("charge", quick(), World::new(script));
     let mut ids = Vec::new();
     for n in 0..10 {
