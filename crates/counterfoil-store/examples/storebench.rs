@@ -28,20 +28,6 @@ fn main() {
     if args.get(1).map(String::as_str) == Some("fill") {
         return fill(Path::new(&args[2]), args[3].parse().expect("a number of effects"));
     }
-    if args.get(1).map(String::as_str) == Some("XLOADS") {
-        let store = Sqlite::open(&args[2], Options::default()).expect("the ledger");
-        println!("{}", loads(&store, args[3].parse().unwrap(), 2));
-        println!("{}", loads(&store, args[3].parse().unwrap(), 2));
-        return;
-    }
-    if args.get(1).map(String::as_str) == Some("XW") {
-        let store = Sqlite::open(&args[2], Options::default()).expect("the ledger");
-        let mut load = Load::new(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros() as u64);
-        let mut raw = Raw::new(&Path::new(&args[2]).with_extension("raw"));
-        compare(&store, &mut raw, &mut load, args[3].parse().unwrap());
-        println!("{:?}", store.stats());
-        return;
-    }
     let effects: u64 = args.get(1).map_or(1_000_000, |effects| effects.parse().expect("a number of effects"));
     let effects = effects.next_multiple_of(1024);
     let scratch = tempfile::tempdir().expect("a directory");

@@ -117,7 +117,7 @@ fn configure(conn: &Connection, options: &Options, cache_kib: i64) -> rusqlite::
     conn.set_prepared_statement_cache_capacity(64);
     conn.pragma_update(None, "page_size", 4096)?;
     conn.pragma_update(None, "cache_size", -cache_kib)?;
-    // Mapped memory is unmapped with each new snapshot after a write, and turns a failing disk into a signal.
+    // Readers turn it on for themselves while nobody writes.
     conn.pragma_update(None, "mmap_size", 0)?;
     conn.pragma_update(None, "temp_store", "MEMORY")
 }

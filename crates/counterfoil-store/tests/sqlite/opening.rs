@@ -56,7 +56,6 @@ fn read_only_files_and_directories_are_refused() {
     drop(open(&path, Options::default()));
     let set = |path: &Path, readonly: bool| {
         let mut permissions = path.metadata().expect("there").permissions();
-        #[expect(clippy::permissions_set_readonly_false, reason = "it is about to be deleted")]
         permissions.set_readonly(readonly);
         std::fs::set_permissions(path, permissions).expect("permissions");
     };

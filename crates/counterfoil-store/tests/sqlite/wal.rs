@@ -64,3 +64,23 @@ fn idle_readers_let_go_by_themselves() {
     assert!(pages <= 3 * u64::from(PAGES), "{pages} pages of log for checkpoints each {PAGES}");
     assert!(began.elapsed() < Duration::from_secs(60));
 }
+
+/// A file that nobody writes is mapped after a few snapshots; what is written then is seen all the same.
+#[test]
+fn writes_to_a_mapped_file_are_seen() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("ledger.db");
+    let options = || Options { snapshot_held_max: Duration::ZERO, readers: 1, checkpoint_pages: 5, ..Options::default() };
+    let (here, there) = (open(&path, options()), open(&path, options()));
+    for expected in 0..40 {
+        append(if expected % 3 == 0 { &here } else { &there }, vec![write(1, expected), write(expected + 2, 0)]).expect("in turns");
+        for _ in 0..10 {
+            assert_eq!(crate::check_stream(&here, 1), expected + 1);
+            assert_eq!(crate::check_stream(&here, expected + 2), 1);
+        }
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    if cfg!(target_os = "linux") {
+        assert!(maps.lines().any(|line| line.ends_with(path.to_str().expect("plain"))), "the file is mapped by now");
+    }
+}
