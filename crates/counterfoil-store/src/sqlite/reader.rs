@@ -174,7 +174,7 @@ impl Reader {
         }
     }
 
-    /// Begins a new snapshot and brings the index up to it. Gives the newest position it shows.
+    /// Begins a new snapshot and brings the index up to it. It shows every record up to the position given, unless pruned.
     pub fn renew(&mut self, shared: &Shared) -> Result<u64, StoreError> {
         self.end().map_err(refused)?;
         self.map_when_quiet(shared).map_err(refused)?;
@@ -184,13 +184,13 @@ impl Reader {
             (index.last, index.epoch)
         };
         self.conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(refused)?;
-        let newest = self.catch_up(shared)?;
+        let last = last.max(self.catch_up(shared)?);
         let data_version = data_version(&self.conn).map_err(refused)?;
         self.quiet = if data_version == self.data_version { self.quiet.saturating_add(1) } else { 0 };
         self.data_version = data_version;
-        self.snapshot = Some(Snapshot { since: Instant::now(), loads: 1, last: last.max(newest), epoch });
+        self.snapshot = Some(Snapshot { since: Instant::now(), loads: 1, last, epoch });
         shared.sweep_soon();
-        Ok(newest)
+        Ok(last)
     }
 
     /// Reading through mapped memory halves the cost of a load, but each write unmaps the whole file: so only a file
@@ -205,7 +205,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Folds what other processes have committed, as this snapshot shows it, into the index.
+    /// Folds what other processes have committed, as this snapshot shows it, into the index. Gives the newest position.
     fn catch_up(&self, shared: &Shared) -> Result<u64, StoreError> {
         let mut newest = self.conn.prepare_cached("SELECT max(pos) FROM record").map_err(refused)?;
         let newest: Option<i64> = newest.query_row([], |row| row.get(0)).map_err(refused)?;

@@ -6,7 +6,9 @@ mod crash;
 mod damage;
 mod full;
 mod opening;
+mod pruning;
 mod syncs;
+mod threads;
 mod wal;
 
 use std::future::Future;
