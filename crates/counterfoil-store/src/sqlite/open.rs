@@ -15,8 +15,9 @@ use crate::OpenError;
 /// 3.51.3 mended a race that could damage a database in WAL mode (sqlite.org/wal.html#walresetbug).
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
-/// Larger is slower: at each commit SQLite walks over every cached page until the file has 1 GiB.
-const WRITER_CACHE_KIB: i64 = 32 << 10;
+/// Holds the index of a million streams, in which each new stream is looked for. Larger is slower: at each commit
+/// SQLite may walk over every cached page until the file has 1 GiB.
+const WRITER_CACHE_KIB: i64 = 64 << 10;
 const READER_CACHE_KIB: i64 = 16 << 10;
 
 /// The connection that writes. Makes the ledger when there is no file yet, or an empty one.
