@@ -1,6 +1,6 @@
 //! The embedded default: one SQLite file, shared by any number of threads and processes.
 //!
-//! Reading order: [`schema`](self::schema) (what is in the file), `row` (one record), `index` (what is known in
+//! Reading order: `schema` (what is in the file), `row` (one record), `index` (what is known in
 //! memory), `writer` (append), `merge` (the index goes into the file), `reader` (load), `browse` (due, tail, search),
 //! `prune`, `wal`, `open`.
 //!

@@ -125,10 +125,13 @@ fn configure(conn: &Connection, options: &Options, cache_kib: i64) -> rusqlite::
 
 /// In one transaction, before WAL is turned on: a crash leaves an empty file or a ledger.
 fn make_ledger(conn: &mut Connection, path: &Path) -> rusqlite::Result<Result<(), OpenError>> {
+    // A ledger is opened without the write lock, which another process may hold for a while.
+    if numbers(conn)? == (APPLICATION_ID, FORMAT) {
+        return Ok(Ok(()));
+    }
     conn.pragma_update(None, "synchronous", "FULL")?;
     let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let number = |name: &str| transaction.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let (application, format) = (number("application_id")? as u32, number("user_version")? as u32);
+    let (application, format) = numbers(&transaction)?;
     let tables: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if (application, format, tables) == (0, 0, 0) {
         schema::create(&transaction)?;
@@ -136,6 +139,11 @@ fn make_ledger(conn: &mut Connection, path: &Path) -> rusqlite::Result<Result<()
         return Ok(Err(refusal));
     }
     transaction.commit().map(Ok)
+}
+
+fn numbers(conn: &Connection) -> rusqlite::Result<(u32, u32)> {
+    let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    Ok((number("application_id")? as u32, number("user_version")? as u32))
 }
 
 fn use_wal(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use counterfoil_store::OpenError;
 use counterfoil_store::sqlite::{Options, Sqlite};
+use counterfoil_store::{AppendError, OpenError, StoreError, Written};
 
 use crate::{append, is_root, load, open, write};
 
@@ -112,6 +113,24 @@ fn opened_by_many_at_once() {
     });
     let store = open(&path, Options::default());
     assert!((0..6).all(|number| load(&store, number).version.0 == 1));
+}
+
+/// Another process in the middle of a long write: opening and loading do not wait, appending says that it did.
+#[test]
+fn a_held_write_lock_is_no_obstacle_to_reading() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("ledger.db");
+    append(&open(&path, Options::default()), vec![write(1, 0)]).expect("a new ledger");
+    let holder = rusqlite::Connection::open(&path).expect("the ledger");
+    holder.execute_batch("BEGIN IMMEDIATE").expect("the write lock");
+    let began = Instant::now();
+    let store = open(&path, Options { busy_timeout: Duration::from_millis(50), ..Options::default() });
+    assert_eq!(load(&store, 1).version.0, 1);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let refused = append(&store, vec![write(1, 1)]);
+    assert!(matches!(refused, Err(AppendError::Store(StoreError::Unavailable { written: Written::No, .. }))), "{refused:?}");
+    holder.execute_batch("ROLLBACK").expect("the write lock is free");
+    append(&store, vec![write(1, 1)]).expect("free again");
 }
 
 #[test]
