@@ -266,7 +266,7 @@ impl Effect {
                 }
                 Verdict::GaveUp => {
                     self.disproven = self.fence;
-                    let failure = Failure::new("resolved_did_not_happen", format!("{by}: {why}"));
+                    let failure = Failure::new("gave_up", format!("{by}: {why}"));
                     State::Failed { failure, at, attempt: doubt.attempt, receipt }
                 }
             },

@@ -22,6 +22,7 @@ use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 use crate::group::{Group, Request};
+use crate::tool::Stop;
 use crate::wake::Wakeups;
 
 #[derive(Debug, Error)]
@@ -33,6 +34,16 @@ pub enum LedgerError {
     Store(#[from] StoreError),
     #[error("the effect {key} cannot be read: {source}")]
     Fold { key: EffectKey, source: FoldError },
+}
+
+impl LedgerError {
+    /// Stable; each has a page in docs/errors.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Store(StoreError::Corrupt { .. }) | Self::Fold { .. } => "ledger_corrupt",
+            Self::Store(StoreError::Unavailable { .. }) | Self::Conflict => "store_unavailable",
+        }
+    }
 }
 
 impl From<AppendError> for LedgerError {
@@ -67,6 +78,7 @@ pub struct Lease {
     lost: AtomicBool,
     /// When it runs out, as far as it was extended; microseconds.
     until: AtomicI64,
+    stop: Stop,
     /// Guarded, because the heartbeat and the outcome write to the same stream.
     effect: Mutex<Effect>,
 }
@@ -75,6 +87,9 @@ impl Permit {
     /// Whether the world may still be touched under this permit. A worker that was paused since its claim finds out here.
     pub fn holds(&self, now: Timestamp) -> bool {
         !self.lease.lost.load(Ordering::SeqCst) && now.0 < self.lease.until.load(Ordering::SeqCst)
+    }
+    pub fn stop(&self) -> Stop {
+        self.lease.stop.clone()
     }
     pub fn lease(&self) -> Arc<Lease> {
         self.lease.clone()
@@ -85,8 +100,10 @@ impl Permit {
 }
 
 impl Lease {
-    fn lose(&self) {
+    /// The permit is gone: nothing more is dispatched, and what runs is asked to stop.
+    pub fn lose(&self) {
         self.lost.store(true, Ordering::SeqCst);
+        self.stop.ask();
     }
 }
 
@@ -166,6 +183,7 @@ impl Ledger {
             length: lease,
             lost: AtomicBool::new(false),
             until: AtomicI64::new((now + lease).0),
+            stop: Stop::default(),
             effect: Mutex::new(effect),
         };
         Ok(Permit { lease: Arc::new(lease), attempt: attempt.number, started: now })

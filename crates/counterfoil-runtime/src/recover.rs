@@ -3,6 +3,7 @@
 //! A lease that ran out becomes a doubt, a doubt goes up its ladder as far as it can without a person, an approved call runs, an interrupted undo
 //! goes on. There is no recovery logic here: only the question what is due.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use counterfoil_core::effect::State;
@@ -13,7 +14,7 @@ use crate::answer::Answer;
 use crate::ledger::LedgerError;
 use crate::runtime::{Runtime, Task};
 
-/// Effects looked at in one round.
+/// Effects asked for at a time.
 const ROUND_MAX: usize = 100;
 
 /// What recovery did with one effect.
@@ -28,14 +29,21 @@ impl Runtime {
     /// Looks once at everything that is due.
     pub async fn recover(&self) -> Result<Vec<Recovered>, LedgerError> {
         let mut recovered = Vec::new();
-        for key in self.inner.ledger.due(ROUND_MAX).await? {
-            let effect = self.inner.ledger.load(key).await?;
-            let was = effect.state.word();
-            if let Some(answer) = self.resume(key).await? {
-                recovered.push(Recovered { key, was, answer });
+        let mut seen = HashSet::new();
+        loop {
+            // What was looked at may be due still (its tool is not registered here): ask for more than that.
+            let due = self.inner.ledger.due(seen.len() + ROUND_MAX).await?;
+            let fresh: Vec<EffectKey> = due.into_iter().filter(|key| seen.insert(*key)).collect();
+            if fresh.is_empty() {
+                return Ok(recovered);
+            }
+            for key in fresh {
+                let was = self.inner.ledger.load(key).await?.state.word();
+                if let Some(answer) = self.resume(key).await? {
+                    recovered.push(Recovered { key, was, answer });
+                }
             }
         }
-        Ok(recovered)
     }
 
     /// Recovers for as long as the runtime lives: at once, then every `every`. Abort the task to stop it.
@@ -84,6 +92,6 @@ impl Runtime {
         let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
         let wait_until = now + tool.policy.wait_max;
         let stored = call.args.clone();
-        Some(Task { tool, call, stored, key: effect.key, family: None, series, wait_until, runnable: !opened.redacted })
+        Some(Task { tool, call, stored, key: effect.key, family: None, series, wait_until, runnable: !opened.redacted, unrecorded: false })
     }
 }

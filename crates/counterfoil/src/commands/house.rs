@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use counterfoil::compose;
 use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME};
@@ -19,7 +18,7 @@ impl House {
     pub fn open(global: &Global) -> anyhow::Result<Self> {
         let config = config(global)?;
         let opened = compose::open_store(&config.store).map_err(open_refused)?;
-        let runtime = compose::runtime(&opened, &config).context("the runtime cannot start")?;
+        let runtime = compose::runtime(&opened, &config).map_err(open_refused)?;
         Ok(Self { config, runtime })
     }
 }
@@ -52,6 +51,7 @@ fn open_refused(error: compose::ComposeError) -> anyhow::Error {
         compose::ComposeError::Open(OpenError::NotALedger { .. }) => "not_a_ledger",
         compose::ComposeError::Open(OpenError::TooNew { .. }) => "ledger_too_new",
         compose::ComposeError::Open(OpenError::ReadOnly { .. }) => "ledger_read_only",
+        compose::ComposeError::Tool { .. } | compose::ComposeError::Schema { .. } => "config_invalid",
         _ => return error.into(),
     };
     Refused { exit: Exit::Usage, code, message: error.to_string(), detail: None }.into()
