@@ -11,10 +11,14 @@ use counterfoil_core::{Call, EffectKey};
 
 use crate::answer::Answer;
 use crate::ledger::LedgerError;
+use crate::liveness::Liveness;
 use crate::runtime::{Runtime, Task};
 
 /// Effects looked at in one round.
 const ROUND_MAX: usize = 100;
+
+/// Claims whose lease ends within this are asked about their worker. Longer than a lease should be; a longer one is waited out.
+const LEASE_AHEAD: Duration = Duration::from_secs(3600);
 
 /// What recovery did with one effect.
 #[derive(Debug)]
@@ -25,10 +29,12 @@ pub struct Recovered {
 }
 
 impl Runtime {
-    /// Looks once at everything that is due.
+    /// Looks once at everything that is due, and at what dead workers of this machine were running.
     pub async fn recover(&self) -> Result<Vec<Recovered>, LedgerError> {
         let mut recovered = Vec::new();
-        for key in self.inner.ledger.due(ROUND_MAX).await? {
+        let mut keys = self.inner.ledger.due(Duration::ZERO, ROUND_MAX).await?;
+        keys.extend(self.orphans().await?);
+        for key in keys {
             let effect = self.inner.ledger.load(key).await?;
             let was = effect.state.word();
             if let Some(answer) = self.resume(key).await? {
@@ -36,6 +42,24 @@ impl Runtime {
             }
         }
         Ok(recovered)
+    }
+
+    /// Effects whose worker is certainly dead although its lease still runs.
+    async fn orphans(&self) -> Result<Vec<EffectKey>, LedgerError> {
+        let mut orphans = Vec::new();
+        if let Liveness::Leases = self.inner.liveness {
+            return Ok(orphans);
+        }
+        let now = self.inner.clock.now();
+        for key in self.inner.ledger.due(LEASE_AHEAD, ROUND_MAX).await? {
+            let effect = self.inner.ledger.load(key).await?;
+            // A lease that has run out is due by itself.
+            let leased = matches!(&effect.state, State::Running(claim) if now < claim.lease_until);
+            if leased && self.inner.holder_gone(&effect) {
+                orphans.push(key);
+            }
+        }
+        Ok(orphans)
     }
 
     /// Recovers for as long as the runtime lives: at once, then every `every`. Abort the task to stop it.
