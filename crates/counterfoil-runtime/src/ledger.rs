@@ -338,8 +338,9 @@ impl Ledger {
         Ok(receipts)
     }
 
-    pub async fn due(&self, limit: usize) -> Result<Vec<EffectKey>, LedgerError> {
-        let streams = self.off_thread(move |store, now| Box::pin(async move { store.due(now, limit).await })).await?;
+    /// What is to be looked at by now, or will be within `ahead`; earliest first.
+    pub async fn due(&self, ahead: Duration, limit: usize) -> Result<Vec<EffectKey>, LedgerError> {
+        let streams = self.off_thread(move |store, now| Box::pin(async move { store.due(now + ahead, limit).await })).await?;
         Ok(streams.into_iter().map(|s| Digest32(s.0)).collect())
     }
 

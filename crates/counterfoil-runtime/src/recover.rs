@@ -8,14 +8,18 @@ use std::time::Duration;
 
 use counterfoil_core::effect::State;
 use counterfoil_core::retry::Series;
-use counterfoil_core::{Call, EffectKey};
+use counterfoil_core::{Call, Effect, EffectKey};
 
 use crate::answer::Answer;
 use crate::ledger::LedgerError;
+use crate::liveness::Liveness;
 use crate::runtime::{Runtime, Task};
 
 /// Effects asked for at a time.
 const ROUND_MAX: usize = 100;
+
+/// Claims whose lease ends within this are asked about their worker. Longer than a lease should be; a longer one is waited out.
+const LEASE_AHEAD: Duration = Duration::from_secs(3600);
 
 /// What recovery did with one effect.
 #[derive(Debug)]
@@ -26,24 +30,35 @@ pub struct Recovered {
 }
 
 impl Runtime {
-    /// Looks once at everything that is due.
+    /// Looks once at everything that is due, and at what dead workers of this machine were running.
     pub async fn recover(&self) -> Result<Vec<Recovered>, LedgerError> {
         let mut recovered = Vec::new();
         let mut seen = HashSet::new();
+        // Without locks only leases tell who is dead, and a lease that ran out is due by itself.
+        let ahead = if let Liveness::Leases = self.inner.liveness { Duration::ZERO } else { LEASE_AHEAD };
         loop {
-            // What was looked at may be due still (its tool is not registered here): ask for more than that.
-            let due = self.inner.ledger.due(seen.len() + ROUND_MAX).await?;
+            // What was looked at may be due still: ask for more than that.
+            let due = self.inner.ledger.due(ahead, seen.len() + ROUND_MAX).await?;
             let fresh: Vec<EffectKey> = due.into_iter().filter(|key| seen.insert(*key)).collect();
             if fresh.is_empty() {
                 return Ok(recovered);
             }
             for key in fresh {
-                let was = self.inner.ledger.load(key).await?.state.word();
+                let effect = self.inner.ledger.load(key).await?;
+                if !self.ripe(&effect) {
+                    continue;
+                }
                 if let Some(answer) = self.resume(key).await? {
-                    recovered.push(Recovered { key, was, answer });
+                    recovered.push(Recovered { key, was: effect.state.word(), answer });
                 }
             }
         }
+    }
+
+    /// Due by now, or held by a worker that is certainly dead although its lease still runs.
+    fn ripe(&self, effect: &Effect) -> bool {
+        let due = effect.opened.is_some() && effect.summary().due.is_some_and(|due| due <= self.inner.clock.now());
+        due || self.inner.holder_gone(effect)
     }
 
     /// Recovers for as long as the runtime lives: at once, then every `every`. Abort the task to stop it.
@@ -75,7 +90,7 @@ impl Runtime {
     }
 
     /// The call as it was recorded. Redacted arguments are not the arguments: such a call can be probed, not dispatched.
-    pub(crate) fn recorded_task(&self, effect: &counterfoil_core::Effect) -> Option<Task> {
+    pub(crate) fn recorded_task(&self, effect: &Effect) -> Option<Task> {
         let opened = effect.opened.as_ref()?;
         let tool = self.inner.tools.get(&opened.tool)?;
         let now = self.inner.clock.now();

@@ -607,6 +607,38 @@ async fn recovery_is_the_same_loop() {
 }
 
 #[tokio::test]
+async fn the_claim_of_a_killed_worker_is_recovered_at_once() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let killed = house_on(store.clone(), "worker-killed");
+    let (arrived, never) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let reached = arrived.clone();
+    let script = move |_: u32, _: &Invocation| {
+        reached.notify_one();
+        Step::ActWhen(never.clone())
+    };
+    killed.tool("charge", Policy { timeout: Duration::from_secs(600), ..quick() }, World::new(script));
+    let hung = tokio::spawn(async move { killed.call(call("k", "{}")).await });
+    arrived.notified().await;
+    let dir = tempfile::tempdir().unwrap();
+    let build = |worker| Builder::new(store.clone()).worker(WorkerId::new(worker).unwrap()).workers_dir(dir.path()).build().unwrap();
+    let runtime = build("worker-next");
+    let world = World {
+        probe: Some(Box::new(|| ProbeAnswer::Happened(Success::new(counterfoil_core::Json::parse("7").unwrap())))),
+        ..World::new(|_, _| Step::Act("8"))
+    };
+    let world = Arc::new(world);
+    runtime.register(Registered::new(ToolName::new("charge").unwrap(), Arc::new(WorldTool(world.clone())), quick()));
+    assert!(runtime.recover().await.unwrap().is_empty(), "nobody knows that its worker is dead");
+    // What a kill leaves behind: the worker's file, without its lock.
+    std::fs::write(dir.path().join("worker-killed"), "").unwrap();
+    let recovered = runtime.recover().await.unwrap();
+    assert_eq!((recovered.len(), recovered[0].was, recovered[0].answer.status), (1, "running", Status::Success));
+    assert_eq!((world.requests(), recovered[0].answer.data.clone()), (0, Some(counterfoil_core::Json::parse("7").unwrap())));
+    assert!(runtime.recover().await.unwrap().is_empty());
+    hung.abort();
+}
+
+#[tokio::test]
 async fn secrets_never_reach_the_ledger() {
     let house = house();
     let seen = Arc::new(std::sync::Mutex::new(String::new()));

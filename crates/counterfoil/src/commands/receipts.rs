@@ -20,7 +20,9 @@ pub async fn run(global: &Global, args: &ReceiptsArgs) -> anyhow::Result<Exit> {
     }
     match (verify, global.json) {
         (true, true) => output::json(&serde_json::json!({ "verified": receipts.len() })),
-        (true, false) => output::data(format_args!("{} receipts, every link holds", receipts.len())),
+        (true, false) => {
+            output::data(format_args!("{} receipt{}, every link holds", receipts.len(), if receipts.len() == 1 { "" } else { "s" }))
+        }
         (false, true) => output::json(&receipts),
         (false, false) => {
             let mut table = output::table(&["seq", "ended", "outcome", "tool", "attempt", "effect", "by"]);
