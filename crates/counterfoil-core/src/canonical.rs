@@ -6,7 +6,9 @@
 //! So two texts are equal here exactly when they hold the same values: 1 and 1.0 are, 9007199254740993 and …992 are not.
 //! Duplicate members, NaN, lone surrogates and whatever is not JSON are refused with the byte offset.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,6 +19,8 @@ use crate::ids::{Digest32, Fingerprint};
 
 /// Largest arguments, in bytes of the text given. A ledger is not a file store: put large things elsewhere and pass a reference.
 pub const ARGS_BYTES_MAX: usize = 1 << 20;
+/// Integers of up to this many characters are below 2^53.
+const EXACT_DIGITS: usize = 15;
 /// Deepest nesting. Deeper values exhaust the stack of whoever reads them next.
 pub const DEPTH_MAX: usize = 128;
 
@@ -176,11 +180,31 @@ pub fn canonicalize(text: &str) -> Result<String, CanonicalError> {
     Ok(out)
 }
 
-struct Member {
-    name: String,
-    /// Already canonical.
-    value: String,
+struct Member<'a> {
+    name: Cow<'a, str>,
+    /// Name and value in the output, already canonical.
+    text: Range<usize>,
+    /// Where the name stands in the input.
     at: usize,
+}
+
+/// Puts the members, which end the output, into their order. Most callers write them sorted already.
+fn sort_members(mut members: Vec<Member<'_>>, out: &mut String) -> Result<(), CanonicalError> {
+    let order = |a: &Member<'_>, b: &Member<'_>| a.name.encode_utf16().cmp(b.name.encode_utf16());
+    if members.is_sorted_by(|a, b| order(a, b).is_lt()) {
+        return Ok(());
+    }
+    // Stable: of two equal names the later one stands second, and its place is the one to report.
+    members.sort_by(order);
+    if let Some(pair) = members.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        return Err(CanonicalError::DuplicateMember { name: pair[1].name.clone().into_owned(), at: pair[1].at });
+    }
+    let start = members.iter().map(|member| member.text.start).min().unwrap_or(out.len());
+    let texts: Vec<&str> = members.iter().map(|member| &out[member.text.clone()]).collect();
+    let sorted = texts.join(",");
+    out.truncate(start);
+    out.push_str(&sorted);
+    Ok(())
 }
 
 struct Reader<'a> {
@@ -271,32 +295,37 @@ impl<'a> Reader<'a> {
     }
 
     fn object(&mut self, out: &mut String) -> Result<(), CanonicalError> {
-        let mut members: Vec<Member> = Vec::new();
+        out.push('{');
         self.space();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            out.push_str("{}");
+            out.push('}');
             return Ok(());
         }
+        let mut members: Vec<Member<'a>> = Vec::new();
         loop {
             self.space();
             if self.peek() != Some(b'"') {
                 return Err(self.syntax("expected a member name in double quotes"));
             }
-            let name_at = self.at;
+            let (at, start) = (self.at, out.len());
             let name = self.string()?;
+            write_string(&name, out);
             self.space();
             if self.peek() != Some(b':') {
                 return Err(self.syntax("expected ':' after a member name"));
             }
             self.at += 1;
+            out.push(':');
             self.space();
-            let mut value = String::new();
-            self.value(&mut value)?;
-            members.push(Member { name, value, at: name_at });
+            self.value(out)?;
+            members.push(Member { name, text: start..out.len(), at });
             self.space();
             match self.peek() {
-                Some(b',') => self.at += 1,
+                Some(b',') => {
+                    self.at += 1;
+                    out.push(',');
+                }
                 Some(b'}') => {
                     self.at += 1;
                     break;
@@ -304,32 +333,35 @@ impl<'a> Reader<'a> {
                 _ => return Err(self.syntax("expected ',' or '}'")),
             }
         }
-        // Stable: of two equal names the later one stands second, and its place is the one to report.
-        members.sort_by(|a, b| a.name.encode_utf16().cmp(b.name.encode_utf16()));
-        if let Some(pair) = members.windows(2).find(|pair| pair[0].name == pair[1].name) {
-            return Err(CanonicalError::DuplicateMember { name: pair[1].name.clone(), at: pair[1].at });
-        }
-        out.push('{');
-        for (n, member) in members.iter().enumerate() {
-            if n > 0 {
-                out.push(',');
-            }
-            write_string(&member.name, out);
-            out.push(':');
-            out.push_str(&member.value);
-        }
+        sort_members(members, out)?;
         out.push('}');
         Ok(())
     }
 
-    fn string(&mut self) -> Result<String, CanonicalError> {
+    /// Borrowed where it holds no escapes, as most do not.
+    fn string(&mut self) -> Result<Cow<'a, str>, CanonicalError> {
         self.at += 1; // the opening quote
+        let start = self.at;
+        self.plain();
+        if self.peek() == Some(b'"') {
+            self.at += 1;
+            return Ok(Cow::Borrowed(&self.text[start..self.at - 1]));
+        }
+        self.at = start;
+        self.escaped_string().map(Cow::Owned)
+    }
+
+    fn plain(&mut self) {
+        while self.peek().is_some_and(|b| b != b'"' && b != b'\\' && b >= 0x20) {
+            self.at += 1;
+        }
+    }
+
+    fn escaped_string(&mut self) -> Result<String, CanonicalError> {
         let mut out = String::new();
         loop {
             let start = self.at;
-            while self.peek().is_some_and(|b| b != b'"' && b != b'\\' && b >= 0x20) {
-                self.at += 1;
-            }
+            self.plain();
             out.push_str(&self.text[start..self.at]);
             match self.peek() {
                 Some(b'"') => {
@@ -421,6 +453,11 @@ impl<'a> Reader<'a> {
             0
         };
         let text = &self.text[start..self.at];
+        // Integers that a double holds are their own canonical form.
+        if text.len() <= EXACT_DIGITS && whole.len() + usize::from(negative) == text.len() && whole != "0" {
+            out.push_str(text);
+            return Ok(());
+        }
         let exact = Decimal::new(negative, whole, fraction, exponent);
         exact.write(text, out);
         Ok(())

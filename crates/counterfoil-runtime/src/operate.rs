@@ -252,6 +252,7 @@ impl Runtime {
         let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
         let task = Task {
             wait_until: now + tool.policy.wait_max,
+            fingerprint: call.args.fingerprint(),
             stored: call.args.clone(),
             tool,
             call,

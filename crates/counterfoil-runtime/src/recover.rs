@@ -107,6 +107,17 @@ impl Runtime {
         let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
         let wait_until = now + tool.policy.wait_max;
         let stored = call.args.clone();
-        Some(Task { tool, call, stored, key: effect.key, family: None, series, wait_until, runnable: !opened.redacted, unrecorded: false })
+        Some(Task {
+            fingerprint: stored.fingerprint(),
+            tool,
+            call,
+            stored,
+            key: effect.key,
+            family: None,
+            series,
+            wait_until,
+            runnable: !opened.redacted,
+            unrecorded: false,
+        })
     }
 }

@@ -13,7 +13,9 @@ use counterfoil_core::entry::{Entry, Opened};
 use counterfoil_core::redact::{Salt, redact_args};
 use counterfoil_core::retry::Series;
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{Call, CanonicalJson, Conditions, Decision, Effect, EffectKey, Outcome, Tenant, Timestamp, ToolName, decide};
+use counterfoil_core::{
+    Call, CanonicalJson, Conditions, Decision, Effect, EffectKey, Fingerprint, Outcome, Tenant, Timestamp, ToolName, decide,
+};
 use counterfoil_store::Version;
 use tokio::sync::OnceCell;
 
@@ -67,6 +69,8 @@ pub(crate) struct Task {
     pub call: Call,
     /// The arguments as they are stored.
     pub stored: CanonicalJson,
+    /// Of the arguments as they are stored.
+    pub fingerprint: Fingerprint,
     pub key: EffectKey,
     /// The newest generation of a family of equal calls, and its stream's version.
     pub family: Option<(Family, Version)>,
@@ -176,7 +180,18 @@ impl Runtime {
         };
         let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
         let wait_until = now + tool.policy.wait_max;
-        Ok(Task { tool, call, stored, key, family, series, wait_until, runnable: true, unrecorded: false })
+        Ok(Task {
+            fingerprint: stored.fingerprint(),
+            tool,
+            call,
+            stored,
+            key,
+            family,
+            series,
+            wait_until,
+            runnable: true,
+            unrecorded: false,
+        })
     }
 
     /// A windowed call whose last equal call ended too long ago is a new effect: the next of its family.
@@ -390,7 +405,7 @@ impl Inner {
                 now: self.clock.now(),
                 policy: &task.tool.policy,
                 series: task.series,
-                fingerprint: task.stored.fingerprint(),
+                fingerprint: task.fingerprint,
                 can_probe: task.tool.tool.can_probe(),
                 needs_approval,
                 holder_gone: self.holder_gone(effect),
@@ -411,7 +426,7 @@ impl Inner {
             caller: task.call.caller.clone(),
             tool: task.tool.name.clone(),
             args: task.stored.clone(),
-            fingerprint: task.stored.fingerprint(),
+            fingerprint: task.fingerprint,
             run: task.call.run.clone(),
             step: task.call.step.clone(),
             redacted: task.stored != task.call.args,
