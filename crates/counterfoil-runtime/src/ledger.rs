@@ -333,8 +333,14 @@ impl Ledger {
         Ok(receipts)
     }
 
+    /// Effects to look at now, earliest first.
     pub async fn due(&self, limit: usize) -> Result<Vec<EffectKey>, LedgerError> {
-        let streams = self.off_thread(move |store, now| Box::pin(async move { store.due(now, limit).await })).await?;
+        self.due_by(self.clock.now(), limit).await
+    }
+
+    /// Effects to look at by then.
+    pub async fn due_by(&self, by: Timestamp, limit: usize) -> Result<Vec<EffectKey>, LedgerError> {
+        let streams = self.off_thread(move |store, _| Box::pin(async move { store.due(by, limit).await })).await?;
         Ok(streams.into_iter().map(|s| Digest32(s.0)).collect())
     }
 

@@ -43,6 +43,11 @@ impl Liveness {
         Ok(Self::Locks(Locks { dir: dir.to_owned(), own, _lock: lock }))
     }
 
+    /// Whether a dead worker can be told from a silent one at all.
+    pub fn knows_the_dead(&self) -> bool {
+        matches!(self, Self::Locks(_))
+    }
+
     /// Whether `worker` is certainly dead.
     pub fn gone(&self, worker: &WorkerId) -> bool {
         match self {

@@ -3,18 +3,21 @@
 //! A lease that ran out becomes a doubt, a doubt goes up its ladder as far as it can without a person, an approved call runs, an interrupted undo
 //! goes on. There is no recovery logic here: only the question what is due.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use counterfoil_core::effect::State;
 use counterfoil_core::retry::Series;
-use counterfoil_core::{Call, EffectKey};
+use counterfoil_core::{Call, EffectKey, Timestamp};
 
 use crate::answer::Answer;
 use crate::ledger::LedgerError;
 use crate::runtime::{Runtime, Task};
 
-/// Effects looked at in one round.
-const ROUND_MAX: usize = 100;
+/// Effects taken from the ledger at a time.
+const SLICE: usize = 100;
+/// Effects looked through for claims of dead workers. Their leases are the oldest, so they come first.
+const CLAIMS_LOOKED_AT_MAX: usize = 1000;
 
 /// What recovery did with one effect.
 #[derive(Debug)]
@@ -25,17 +28,38 @@ pub struct Recovered {
 }
 
 impl Runtime {
-    /// Looks once at everything that is due.
+    /// Looks once at everything that is due, and at what dead workers of this machine left behind.
     pub async fn recover(&self) -> Result<Vec<Recovered>, LedgerError> {
         let mut recovered = Vec::new();
-        for key in self.inner.ledger.due(ROUND_MAX).await? {
-            let effect = self.inner.ledger.load(key).await?;
-            let was = effect.state.word();
-            if let Some(answer) = self.resume(key).await? {
-                recovered.push(Recovered { key, was, answer });
+        let mut looked_at = HashSet::new();
+        let mut keys = self.left_behind().await?;
+        loop {
+            // Beyond what is still due after a look at it (an undo that waits for its breaker): that must not hide the rest.
+            keys.extend(self.inner.ledger.due(SLICE + looked_at.len()).await?);
+            keys.retain(|key| looked_at.insert(*key));
+            if keys.is_empty() {
+                return Ok(recovered);
+            }
+            for key in keys.drain(..) {
+                let was = self.inner.ledger.load(key).await?.state.word();
+                if let Some(answer) = self.resume(key).await? {
+                    recovered.push(Recovered { key, was, answer });
+                }
             }
         }
-        Ok(recovered)
+    }
+
+    /// Claims whose holder is certainly dead: their leases need not be waited out.
+    async fn left_behind(&self) -> Result<Vec<EffectKey>, LedgerError> {
+        let mut keys = Vec::new();
+        if self.inner.liveness.knows_the_dead() {
+            for key in self.inner.ledger.due_by(Timestamp::MAX, CLAIMS_LOOKED_AT_MAX).await? {
+                if self.inner.holder_gone(&self.inner.ledger.load(key).await?) {
+                    keys.push(key);
+                }
+            }
+        }
+        Ok(keys)
     }
 
     /// Recovers for as long as the runtime lives: at once, then every `every`. Abort the task to stop it.

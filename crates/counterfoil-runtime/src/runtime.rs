@@ -386,7 +386,7 @@ impl Inner {
         ))
     }
 
-    fn holder_gone(&self, effect: &Effect) -> bool {
+    pub(crate) fn holder_gone(&self, effect: &Effect) -> bool {
         matches!(&effect.state, State::Running(claim) if self.liveness.gone(&claim.worker))
     }
 
