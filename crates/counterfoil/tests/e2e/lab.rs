@@ -59,6 +59,16 @@ impl World {
         self.ask(&format!("/_release?path={path}"), "");
     }
 
+    /// What is held at `path` neither acts nor is answered, until the next rule.
+    pub fn drop_held(&self, path: &str) {
+        self.ask(&format!("/_drop?path={path}"), "");
+    }
+
+    /// Blocks until nothing is under way that was sent before.
+    pub fn wait_quiet(&self) {
+        self.ask("/_quiet", "");
+    }
+
     pub fn seen(&self, path: &str) -> Seen {
         self.told(&format!("/_seen?path={path}"))
     }

@@ -76,9 +76,19 @@ struct Path {
     rules: Rules,
     seen: Seen,
     under_way: u64,
-    released: bool,
+    held: Held,
     /// First answer by key.
     answers: HashMap<String, String>,
+}
+
+/// What becomes of requests that a rule holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Held {
+    #[default]
+    Waiting,
+    Released,
+    /// They go nowhere: neither act nor are answered.
+    Dropped,
 }
 
 struct World {
@@ -91,6 +101,8 @@ struct World {
 struct State {
     paths: HashMap<String, Path>,
     effects: u64,
+    /// Open ones, from the moment they are taken.
+    connections: u64,
 }
 
 /// Serves until it is killed or told to exit. Port 0 takes any; the one taken is printed.
@@ -99,10 +111,13 @@ pub fn serve(port: u16) {
     super::parts::say(&format!("port {}", listener.local_addr().expect("bound").port()));
     let world = Arc::new(World { began: Instant::now(), state: Mutex::default(), changed: Condvar::new() });
     for stream in listener.incoming().flatten() {
+        world.lock().connections += 1;
         let world = world.clone();
         let serving = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
             // A peer that goes away is everyday life here.
             drop(world.connection(stream));
+            world.lock().connections -= 1;
+            world.changed.notify_all();
         });
         serving.expect("a thread can be started");
     }
@@ -170,13 +185,19 @@ impl World {
                 let rules: Rules = serde_json::from_str(&asked.body).expect("rules are JSON");
                 let mut state = self.lock();
                 let path = state.paths.entry(path).or_default();
-                (path.rules, path.released) = (rules, false);
+                (path.rules, path.held) = (rules, Held::Waiting);
                 Value::Null
             }
             "/_release" => {
-                self.lock().paths.entry(path).or_default().released = true;
+                self.lock().paths.entry(path).or_default().held = Held::Released;
                 Value::Null
             }
+            "/_drop" => {
+                self.lock().paths.entry(path).or_default().held = Held::Dropped;
+                Value::Null
+            }
+            // Connections are taken in their order: whoever connected before this one is counted.
+            "/_quiet" => self.until(|state| (state.connections == 1).then_some(Value::Null)),
             "/_wait" => {
                 let (arrived, acted, holding) = (number("arrived"), number("acted"), number("holding"));
                 self.until(|state| {
@@ -194,14 +215,16 @@ impl World {
 
     fn effect(&self, stream: &TcpStream, asked: Asked) -> std::io::Result<()> {
         let rule = self.arrive(&asked);
-        if rule.before {
-            self.hold(&asked.path);
+        if rule.before && !self.hold(&asked.path) {
+            self.leave(&asked.path);
+            return Ok(());
         }
         let own = self.act(&asked, &rule);
-        if rule.after {
-            self.hold(&asked.path);
-        }
+        let kept = !rule.after || self.hold(&asked.path);
         self.leave(&asked.path);
+        if !kept {
+            return Ok(());
+        }
         let body = rule.body.unwrap_or(own);
         match rule.end.as_str() {
             "answer" => answer(stream, rule.status, &rule.headers, &body),
@@ -228,13 +251,17 @@ impl World {
         path.rules.next.pop_front().unwrap_or_else(|| path.rules.then.clone())
     }
 
-    fn hold(&self, path: &str) {
+    /// Holds a request until it is let go (true) or dropped.
+    fn hold(&self, path: &str) -> bool {
         self.lock().paths.get_mut(path).expect("it arrived").seen.holding += 1;
         self.changed.notify_all();
         self.until(|state| {
             let path = state.paths.get_mut(path).expect("it arrived");
-            path.released.then(|| path.seen.holding -= 1)
-        });
+            (path.held != Held::Waiting).then(|| {
+                path.seen.holding -= 1;
+                path.held == Held::Released
+            })
+        })
     }
 
     /// Makes the effect; what it would answer.
