@@ -73,17 +73,9 @@ impl World {
         self.told(&format!("/_seen?path={path}"))
     }
 
-    /// Blocks until that many requests were read.
-    pub fn wait_arrived(&self, path: &str, n: u64) -> Seen {
-        self.told(&format!("/_wait?path={path}&arrived={n}"))
-    }
-
+    /// Blocks until that many requests are held.
     pub fn wait_holding(&self, path: &str, n: u64) -> Seen {
         self.told(&format!("/_wait?path={path}&holding={n}"))
-    }
-
-    pub fn wait_acted(&self, path: &str, n: u64) -> Seen {
-        self.told(&format!("/_wait?path={path}&acted={n}"))
     }
 
     /// How many effects were made.
@@ -221,7 +213,7 @@ impl Run {
 
     pub fn ended(process: Process) -> Self {
         let mut process = process;
-        let mut read = |pipe: Option<&mut dyn Read>| {
+        let read = |pipe: Option<&mut dyn Read>| {
             let mut text = String::new();
             pipe.map(|pipe| pipe.read_to_string(&mut text)).transpose().expect("output is text");
             text
