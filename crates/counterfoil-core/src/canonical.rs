@@ -32,16 +32,16 @@ pub enum CanonicalError {
     Syntax { at: usize, what: String },
 }
 
-/// JSON text in canonical form. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct CanonicalJson(Arc<str>);
+/// JSON text in canonical form. Cheap to clone; checked once, never again when it is written.
+#[derive(Clone)]
+pub struct CanonicalJson(Arc<RawValue>);
 
 impl CanonicalJson {
     pub fn parse(text: &str) -> Result<Self, CanonicalError> {
         if text.len() > ARGS_BYTES_MAX {
             return Err(CanonicalError::TooLarge { bytes: text.len(), max: ARGS_BYTES_MAX });
         }
-        canonicalize(text).map(|s| Self(s.into()))
+        canonicalize(text).map(Self::trusted)
     }
 
     pub fn from_value(value: &serde_json::Value) -> Result<Self, CanonicalError> {
@@ -49,54 +49,63 @@ impl CanonicalJson {
     }
 
     pub fn empty_object() -> Self {
-        Self("{}".into())
+        Self::trusted("{}".into())
+    }
+
+    fn trusted(canonical: String) -> Self {
+        Self(RawValue::from_string(canonical).expect("canonical text is JSON").into())
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.get()
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
-        Digest32::of(self.0.as_bytes())
+        Digest32::of(self.as_str().as_bytes())
     }
 
     pub fn to_value(&self) -> serde_json::Value {
-        serde_json::from_str(&self.0).unwrap_or(serde_json::Value::Null)
+        serde_json::from_str(self.as_str()).unwrap_or(serde_json::Value::Null)
     }
 }
 
+impl PartialEq for CanonicalJson {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+impl Eq for CanonicalJson {}
+
 impl fmt::Debug for CanonicalJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl Serialize for CanonicalJson {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        serialize_raw(&self.0, s)
+        self.0.serialize(s)
     }
 }
 impl<'de> Deserialize<'de> for CanonicalJson {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         // Trusted: only text that `parse` made is ever stored, and the record's checksum covers it.
-        let raw = <&RawValue>::deserialize(d)?;
-        Ok(Self(raw.get().into()))
+        Ok(Self(Box::<RawValue>::deserialize(d)?.into()))
     }
 }
 
 /// Any valid JSON text, kept byte for byte. Results are this: they are replayed, never re-printed.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Json(Arc<str>);
+#[derive(Clone)]
+pub struct Json(Arc<RawValue>);
 
 impl Json {
     /// Keeps `text` as it is when it is one JSON value.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        let raw: &RawValue = serde_json::from_str(text)?;
-        Ok(Self(raw.get().into()))
+        Ok(Self(serde_json::from_str::<Box<RawValue>>(text)?.into()))
     }
 
     pub fn from_value(value: &serde_json::Value) -> Self {
-        Self(value.to_string().into())
+        Self(serde_json::value::to_raw_value(value).expect("a JSON value is JSON").into())
     }
 
     pub fn string(text: &str) -> Self {
@@ -104,21 +113,28 @@ impl Json {
     }
 
     pub fn null() -> Self {
-        Self("null".into())
+        Self::from_value(&serde_json::Value::Null)
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.get()
     }
 
     pub fn to_value(&self) -> serde_json::Value {
-        serde_json::from_str(&self.0).unwrap_or(serde_json::Value::Null)
+        serde_json::from_str(self.as_str()).unwrap_or(serde_json::Value::Null)
     }
 
     pub fn digest(&self) -> Digest32 {
-        Digest32::of(self.0.as_bytes())
+        Digest32::of(self.as_str().as_bytes())
     }
 }
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+impl Eq for Json {}
 
 impl From<CanonicalJson> for Json {
     fn from(c: CanonicalJson) -> Self {
@@ -128,29 +144,23 @@ impl From<CanonicalJson> for Json {
 
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        serialize_raw(&self.0, s)
+        self.0.serialize(s)
     }
 }
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let raw = <&RawValue>::deserialize(d)?;
-        Ok(Self(raw.get().into()))
+        Ok(Self(Box::<RawValue>::deserialize(d)?.into()))
     }
-}
-
-fn serialize_raw<S: Serializer>(text: &str, s: S) -> Result<S::Ok, S::Error> {
-    let raw: &RawValue = serde_json::from_str(text).map_err(serde::ser::Error::custom)?;
-    raw.serialize(s)
 }
 
 /// The canonical form of `text`.

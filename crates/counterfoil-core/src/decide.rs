@@ -278,6 +278,34 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_holds_until_its_lease_is_over_or_its_holder_is_gone() {
+        let policy = Policy::default();
+        let running = effect([claimed()]);
+        let until = NOW + Duration::from_secs(30);
+        let with = |now, holder_gone| decide(&running, &Conditions { now, holder_gone, ..conditions(&policy) });
+        let is_lost = |decision| matches!(decision, Decision::Record(Entry::Lost { fence: Fence(1), .. }));
+        assert_eq!(with(NOW, false), Decision::Wait { until });
+        assert_eq!(with(Timestamp(until.0 - 1), false), Decision::Wait { until });
+        assert!(is_lost(with(until, false)));
+        assert!(is_lost(with(NOW, true)));
+        let impatient = Policy { on_in_flight: OnInFlight::Conflict, ..Policy::default() };
+        let refused = decide(&running, &Conditions { now: Timestamp(until.0 - 5), ..conditions(&impatient) });
+        assert_eq!(refused, Decision::Refuse(Refusal::InFlight { retry_after: Duration::from_micros(5) }));
+    }
+
+    #[test]
+    fn a_record_answers_as_long_as_it_is_kept_and_never_runs_again() {
+        let policy = Policy::default();
+        let receipt = ReceiptId::new(&Digest32::of(b"key"), 1);
+        let failed = effect([claimed(), finished(Ended::Failed { failure: Failure::new("http_400", "no"), receipt })]);
+        let with = |now| decide(&failed, &Conditions { now, ..conditions(&policy) });
+        assert_eq!(with(NOW + Duration::from_micros(999_999)), Decision::Replay);
+        assert_eq!(with(NOW + Duration::from_secs(1)), Decision::Refuse(Refusal::KeyExpired));
+        let pruned = Effect { expired: true, ..Effect::absent(Digest32::of(b"key")) };
+        assert_eq!(decide(&pruned, &conditions(&policy)), Decision::Refuse(Refusal::KeyExpired));
+    }
+
+    #[test]
     fn the_world_is_asked_once_it_had_time_and_once_per_call() {
         let policy = Policy { settle_after: Duration::from_secs(3), ..Policy::default() };
         let doubt = effect([claimed(), finished(Ended::Unknown { failure: later(), not_before: NOW })]);

@@ -56,7 +56,7 @@ pub struct Effect {
     /// A probe or a person said that no claim up to this one acted.
     pub disproven: Fence,
     /// What the running claim was made on: a release goes back to it, and a doubt in it is not closed by an attempt that did nothing.
-    before: Option<Box<State>>,
+    pub before: Option<Box<State>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -266,7 +266,7 @@ impl Effect {
                 }
                 Verdict::GaveUp => {
                     self.disproven = self.fence;
-                    let failure = Failure::new("resolved_did_not_happen", format!("{by}: {why}"));
+                    let failure = Failure::new("gave_up", format!("{by}: {why}"));
                     State::Failed { failure, at, attempt: doubt.attempt, receipt }
                 }
             },

@@ -41,6 +41,43 @@ pub fn redact_json(json: &Json, paths: &[ArgPath], salt: &Salt) -> Json {
     Json::parse(&text).or_else(|_| Json::parse(&digest_of(json.as_str(), salt))).expect("an object with one digest is JSON")
 }
 
+/// Shorter values are not searched for: they would hit innocent text everywhere.
+const SCRUBBED_CHARS_MIN: usize = 6;
+
+/// The strings that stand at `paths`: what must not appear anywhere else either.
+pub fn secrets(args: &CanonicalJson, paths: &[ArgPath]) -> Vec<String> {
+    let value = if paths.is_empty() { serde_json::Value::Null } else { args.to_value() };
+    let mut found = Vec::new();
+    for path in paths {
+        collect(&value, &path.0, &mut found);
+    }
+    found
+}
+
+fn collect(value: &serde_json::Value, path: &[String], found: &mut Vec<String>) {
+    match (value, path.split_first()) {
+        (serde_json::Value::Array(items), _) => items.iter().for_each(|item| collect(item, path, found)),
+        (serde_json::Value::Object(members), Some((first, rest))) => {
+            if let Some(member) = members.get(first) {
+                collect(member, rest, found);
+            }
+        }
+        (serde_json::Value::String(text), None) if text.chars().count() >= SCRUBBED_CHARS_MIN => found.push(text.clone()),
+        _ => {}
+    }
+}
+
+/// `text` without the secrets: the other side may have echoed them anywhere.
+pub fn scrub(text: &str, secrets: &[String]) -> String {
+    secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "[redacted]"))
+}
+
+/// The same inside JSON, where a secret stands with its escapes.
+pub fn scrub_json(json: &Json, secrets: &[String]) -> Json {
+    let escaped: Vec<String> = secrets.iter().map(|s| Json::string(s).as_str().trim_matches('"').to_owned()).collect();
+    Json::parse(&scrub(json.as_str(), &escaped)).unwrap_or_else(|_| Json::null())
+}
+
 fn redact_text(json: &str, paths: &[ArgPath], salt: &Salt) -> String {
     let mut text = Cow::Borrowed(json);
     for path in paths {
@@ -126,5 +163,14 @@ mod tests {
         let out = redacted(r#"{"cards":[{"number":"1111"},{"number":"2222"},7]}"#, "cards.number", 1);
         assert!(!out.contains("1111") && !out.contains("2222"), "{out}");
         assert_eq!(redacted(r#"{"a":9007199254740993}"#, "card.number", 1), r#"{"a":9007199254740993}"#);
+    }
+
+    #[test]
+    fn an_echo_is_scrubbed_wherever_it_stands() {
+        let args = CanonicalJson::parse(r#"{"card":{"number":"4242\"4242"},"pin":"12"}"#).unwrap();
+        let secrets = secrets(&args, &[ArgPath::parse("card.number").unwrap(), ArgPath::parse("pin").unwrap()]);
+        assert_eq!(secrets, ["4242\"4242"], "short values are left alone");
+        let echo = Json::parse(r#"{"error":"no such card 4242\"4242 here","n":12}"#).unwrap();
+        assert_eq!(scrub_json(&echo, &secrets).as_str(), r#"{"error":"no such card [redacted] here","n":12}"#);
     }
 }

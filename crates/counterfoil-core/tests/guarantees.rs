@@ -114,9 +114,29 @@ fn life(tongue: Tongue) -> impl Strategy<Value = Life> {
     })
 }
 
+/// Lives that begin with an attempt that acts and falls silent, and a person who says that it did not happen. Its worker wakes up later.
+fn lied_about() -> impl Strategy<Value = Life> {
+    let go = |says, steps| Happening::Go { who: 0, steps, says, probe: ProbeSays::CannotTell };
+    (life(Tongue::Lying), 0usize..8).prop_map(move |(mut life, wakes)| {
+        life.needs_approval = false;
+        life.repeat = Repeat::Never;
+        let wake = Happening::Wake { who: 0, knows: true };
+        life.happenings.insert(wakes.min(life.happenings.len()), wake);
+        let beginning = [
+            go(Says::Nothing { acted: true }, 2),
+            Happening::Tick(Duration::from_secs(31)),
+            Happening::Call { args: 0, runnable: true },
+            go(Says::NotDoneRetriable, 1),
+            Happening::Person(Person::ResolveBlindly),
+        ];
+        life.happenings.splice(0..0, beginning);
+        life
+    })
+}
+
 fn happening(tongue: Tongue) -> impl Strategy<Value = Happening> {
     let who = 0usize..6;
-    let lies = u32::from(tongue == Tongue::Lying);
+    let lies = if tongue == Tongue::Lying { 3 } else { 0 };
     let probe = prop_oneof![
         3 => Just(ProbeSays::TheTruth),
         1 => Just(ProbeSays::CannotTell),
@@ -133,10 +153,10 @@ fn happening(tongue: Tongue) -> impl Strategy<Value = Happening> {
         2 => Just(Person::StartUndo),
         2 => any::<bool>().prop_map(|fails| Person::EndUndo { fails }),
     ];
-    let milliseconds = prop_oneof![0u64..50, 400u64..6_000, 29_000u64..31_000, Just(86_400_001)];
+    let milliseconds = prop_oneof![2 => 0u64..50, 4 => 400u64..6_000, 4 => 8_000u64..29_000, 4 => 29_000u64..31_000, 1 => Just(86_400_001)];
     prop_oneof![
         5 => (prop_oneof![6 => Just(0usize), 1 => Just(1usize)], prop::bool::weighted(0.9)).prop_map(|(args, runnable)| Happening::Call { args, runnable }),
-        16 => (who.clone(), 1usize..8, says(), probe).prop_map(|(who, steps, says, probe)| Happening::Go { who, steps, says, probe }),
+        16 => (who.clone(), prop_oneof![1usize..3, 1usize..8], says(), probe).prop_map(|(who, steps, says, probe)| Happening::Go { who, steps, says, probe }),
         2 => who.clone().prop_map(|who| Happening::Crash { who }),
         4 => (who.clone(), prop::bool::weighted(0.8)).prop_map(|(who, knows)| Happening::Wake { who, knows }),
         1 => who.clone().prop_map(|who| Happening::Heartbeat { who }),
@@ -294,7 +314,7 @@ fn result_in(entry: &Entry) -> Option<&Json> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 256, ..Config::default() })]
+    #![proptest_config(Config { cases: 192, ..Config::default() })]
 
     /// 1. At most one attempt holds the permit; who lost it can neither commit nor dispatch, and its report is kept as evidence.
     #[test]
@@ -369,7 +389,7 @@ proptest! {
 
     /// 3, when they lied and the lost worker proves it: once it is known to have happened, nothing is dispatched any more.
     #[test]
-    fn what_is_known_to_have_happened_is_never_dispatched_again(life in life(Tongue::Lying)) {
+    fn what_is_known_to_have_happened_is_never_dispatched_again(life in lied_about()) {
         let model = live(&life);
         let known = model.store.entries.iter().position(|e| result_in(e).is_some());
         let Some(known) = known else { return Ok(()) };
@@ -405,6 +425,7 @@ proptest! {
                 }
                 Event::Dispatched { session, .. } => {
                     prop_assert_eq!(model::fingerprint(model.sessions[*session].args), opened.fingerprint, "other arguments were run");
+                    prop_assert!(model.sessions[*session].runnable, "redacted arguments were run");
                 }
                 _ => {}
             }

@@ -11,7 +11,7 @@ use counterfoil_core::entry::{Ended, Entry, Probed, UndoCall};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::outcome::Flag;
 use counterfoil_core::policy::EffectClass;
-use counterfoil_core::redact::{Salt, redact_args, redact_json};
+use counterfoil_core::redact::{Salt, redact_args, redact_json, scrub, scrub_json, secrets};
 use counterfoil_core::retry::{self, Series};
 use counterfoil_core::{Failure, Json, Outcome, Success, Timestamp};
 
@@ -69,7 +69,9 @@ impl Concluding<'_> {
             Outcome::NotDone(failure) if !failure.retriable => Ended::Failed { failure, receipt },
             Outcome::NotDone(failure) => {
                 let next = retry::next(&policy.retry, self.series, &failure, now, self.jitter);
-                Ended::Retry { failure, not_before: next.not_before, receipt: next.exhausted.then_some(receipt) }
+                // While an earlier attempt is in doubt, a failed repeat ends nothing: no receipt.
+                let ends = next.exhausted && !effect.doubtful();
+                Ended::Retry { failure, not_before: next.not_before, receipt: ends.then_some(receipt) }
             }
             Outcome::Unknown(failure) => {
                 let next = retry::next(&policy.retry, self.series, &failure, now, self.jitter);
@@ -84,15 +86,24 @@ impl Concluding<'_> {
         match self.outcome.clone() {
             Outcome::Done(success) => {
                 let flags = self.flags(&success);
-                let result = match self.salt {
-                    Some(salt) => redact_json(&success.result, &policy.redact, salt),
-                    None => success.result,
-                };
-                Outcome::Done(Success { result, flags })
+                Outcome::Done(Success { result: redacted(self.tool, self.invocation, &success.result, self.salt), flags })
             }
-            Outcome::Unknown(failure) if policy.effect != EffectClass::Write => Outcome::NotDone(Failure { retriable: true, ..failure }),
-            other => other,
+            Outcome::NotDone(failure) => Outcome::NotDone(self.told(failure)),
+            Outcome::Unknown(failure) if policy.effect != EffectClass::Write => {
+                Outcome::NotDone(Failure { retriable: true, ..self.told(failure) })
+            }
+            Outcome::Unknown(failure) => Outcome::Unknown(self.told(failure)),
         }
+    }
+
+    /// A failure as it may be kept: the other side may have echoed what it was given.
+    fn told(&self, failure: Failure) -> Failure {
+        if self.tool.policy.redact.is_empty() {
+            return failure;
+        }
+        let secrets = secrets(&self.invocation.args, &self.tool.policy.redact);
+        let detail = failure.detail.as_ref().map(|detail| redacted(self.tool, self.invocation, detail, self.salt));
+        Failure { message: scrub(&failure.message, &secrets), detail, ..failure }
     }
 
     fn flags(&self, success: &Success) -> Vec<Flag> {
@@ -106,6 +117,15 @@ impl Concluding<'_> {
 
     fn undo(&self, result: &Json) -> Option<UndoCall> {
         undo_call(self.tool, self.invocation, result, self.salt)
+    }
+}
+
+/// What the world said, as it may be kept: without what the policy names, and without an echo of it elsewhere.
+pub(crate) fn redacted(tool: &Registered, invocation: &Invocation, json: &Json, salt: Option<&Salt>) -> Json {
+    let paths = &tool.policy.redact;
+    match salt {
+        Some(salt) if !paths.is_empty() => scrub_json(&redact_json(json, paths, salt), &secrets(&invocation.args, paths)),
+        _ => json.clone(),
     }
 }
 
@@ -167,13 +187,15 @@ pub(crate) async fn probed(
     tool: &Registered,
     invocation: &Invocation,
     answer: ProbeAnswer,
+    salt: Option<&Salt>,
     now: Timestamp,
 ) -> Result<Effect, LedgerError> {
     let (answer, sealed) = match answer {
         ProbeAnswer::Happened(success) => {
-            let undo = undo_call(tool, invocation, &success.result, None);
-            let sealed = Sealed { outcome: "probed_happened", result: success.result.digest(), by: None, started: now, ended: now };
-            (Probed::Happened { result: success.result, undo, receipt: next_receipt(effect) }, Some(sealed))
+            let result = redacted(tool, invocation, &success.result, salt);
+            let undo = undo_call(tool, invocation, &success.result, salt);
+            let sealed = Sealed { outcome: "probed_happened", result: result.digest(), by: None, started: now, ended: now };
+            (Probed::Happened { result, undo, receipt: next_receipt(effect) }, Some(sealed))
         }
         ProbeAnswer::DidNotHappen => (Probed::DidNotHappen, None),
         ProbeAnswer::CannotTell(why) => (Probed::CannotTell(why), None),

@@ -7,16 +7,19 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use counterfoil_core::{Failure, Outcome};
+use counterfoil_core::{Failure, Outcome, Timestamp};
 use futures_util::FutureExt;
 
 use crate::ledger::Permit;
 use crate::tool::{Invocation, ProbeAnswer, Tool};
 
 /// Runs one attempt of a recorded effect.
-pub async fn attempt(permit: &Permit, tool: &dyn Tool, invocation: Invocation) -> Outcome {
-    if !permit.holds() {
-        return Outcome::NotDone(Failure::new("permit_lost", "the permit was lost before the tool was called"));
+pub async fn attempt(permit: &Permit, now: Timestamp, tool: &dyn Tool, invocation: Invocation) -> Outcome {
+    if !permit.holds(now) {
+        return Outcome::NotDone(Failure {
+            retriable: true,
+            ..Failure::new("permit_lost", "the permit was lost before the tool was called")
+        });
     }
     dispatch(tool, invocation).await
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use counterfoil_core::EffectKey;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -63,6 +64,15 @@ impl Heartbeat {
             self.shared.sooner.notify_one();
         }
         Watch { shared: self.shared.clone(), id }
+    }
+}
+
+impl Heartbeat {
+    /// The effect was cancelled in this process: its attempt need not wait for the next beat to learn it.
+    pub fn lose(&self, key: &EffectKey) {
+        for entry in self.shared.lock().leases.values().filter(|entry| entry.lease.key == *key) {
+            entry.lease.lose();
+        }
     }
 }
 

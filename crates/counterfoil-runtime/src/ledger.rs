@@ -4,7 +4,7 @@
 //! cannot be recorded under its permit (the lease was lost, the effect cancelled) is recorded as `late`: evidence is never dropped.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::call::spec_hash;
@@ -18,10 +18,11 @@ use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Effect, EffectKey, Entry, Fence, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
 use counterfoil_store::{AppendError, Found, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
 use thiserror::Error;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 use crate::group::{Group, Request};
+use crate::tool::Stop;
 use crate::wake::Wakeups;
 
 #[derive(Debug, Error)]
@@ -33,6 +34,16 @@ pub enum LedgerError {
     Store(#[from] StoreError),
     #[error("the effect {key} cannot be read: {source}")]
     Fold { key: EffectKey, source: FoldError },
+}
+
+impl LedgerError {
+    /// Stable; each has a page in docs/errors.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Store(StoreError::Corrupt { .. }) | Self::Fold { .. } => "ledger_corrupt",
+            Self::Store(StoreError::Unavailable { .. }) | Self::Conflict => "store_unavailable",
+        }
+    }
 }
 
 impl From<AppendError> for LedgerError {
@@ -65,22 +76,20 @@ pub struct Lease {
     pub key: EffectKey,
     pub length: Duration,
     lost: AtomicBool,
-    lost_notice: Notify,
+    /// When it runs out, as far as it was extended; microseconds.
+    until: AtomicI64,
+    stop: Stop,
     /// Guarded, because the heartbeat and the outcome write to the same stream.
     effect: Mutex<Effect>,
 }
 
 impl Permit {
-    /// Whether the world may still be touched under this permit.
-    pub fn holds(&self) -> bool {
-        !self.lease.lost.load(Ordering::SeqCst)
+    /// Whether the world may still be touched under this permit. A worker that was paused since its claim finds out here.
+    pub fn holds(&self, now: Timestamp) -> bool {
+        !self.lease.lost.load(Ordering::SeqCst) && now.0 < self.lease.until.load(Ordering::SeqCst)
     }
-    /// Resolves when the permit is lost.
-    pub async fn lost(&self) {
-        let notice = self.lease.lost_notice.notified();
-        if self.holds() {
-            notice.await;
-        }
+    pub fn stop(&self) -> Stop {
+        self.lease.stop.clone()
     }
     pub fn lease(&self) -> Arc<Lease> {
         self.lease.clone()
@@ -91,9 +100,10 @@ impl Permit {
 }
 
 impl Lease {
-    fn lose(&self) {
+    /// The permit is gone: nothing more is dispatched, and what runs is asked to stop.
+    pub fn lose(&self) {
         self.lost.store(true, Ordering::SeqCst);
-        self.lost_notice.notify_waiters();
+        self.stop.ask();
     }
 }
 
@@ -172,7 +182,8 @@ impl Ledger {
             key: effect.key,
             length: lease,
             lost: AtomicBool::new(false),
-            lost_notice: Notify::new(),
+            until: AtomicI64::new((now + lease).0),
+            stop: Stop::default(),
             effect: Mutex::new(effect),
         };
         Ok(Permit { lease: Arc::new(lease), attempt: attempt.number, started: now })
@@ -216,27 +227,19 @@ impl Ledger {
         if !still_ours {
             return Ok(());
         }
-        let entry = Entry::Extended { fence: lease.fence, lease_until: self.clock.now() + lease.length };
+        let lease_until = self.clock.now() + lease.length;
+        let entry = Entry::Extended { fence: lease.fence, lease_until };
         match self.record(&effect, vec![entry], None).await {
             Ok(extended) => {
                 *effect = extended;
+                lease.until.store(lease_until.0, Ordering::SeqCst);
                 Ok(())
             }
             Err(LedgerError::Conflict) => {
                 lease.lose();
                 Err(LedgerError::Conflict)
             }
-            Err(error) => {
-                // Unheard of for longer than the lease, others may take the effect over: stop dispatching.
-                let until = match &effect.state {
-                    State::Running(claim) => claim.lease_until,
-                    _ => Timestamp::ZERO,
-                };
-                if until <= self.clock.now() {
-                    lease.lose();
-                }
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -257,6 +260,8 @@ impl Ledger {
             let sealed = Sealed { outcome: word, result, by: None, started: permit.started, ended: at };
             match self.record(&effect, vec![entry], Some(sealed)).await {
                 Err(LedgerError::Conflict) => continue,
+                // This claim has already said what it had to say: a report is recorded once.
+                Err(LedgerError::Fold { source: FoldError::Illegal { .. }, .. }) => return Ok(effect),
                 done => return done,
             }
         }
@@ -333,14 +338,9 @@ impl Ledger {
         Ok(receipts)
     }
 
-    /// Effects to look at now, earliest first.
-    pub async fn due(&self, limit: usize) -> Result<Vec<EffectKey>, LedgerError> {
-        self.due_by(self.clock.now(), limit).await
-    }
-
-    /// Effects to look at by then.
-    pub async fn due_by(&self, by: Timestamp, limit: usize) -> Result<Vec<EffectKey>, LedgerError> {
-        let streams = self.off_thread(move |store, _| Box::pin(async move { store.due(by, limit).await })).await?;
+    /// What is to be looked at by now, or will be within `ahead`; earliest first.
+    pub async fn due(&self, ahead: Duration, limit: usize) -> Result<Vec<EffectKey>, LedgerError> {
+        let streams = self.off_thread(move |store, now| Box::pin(async move { store.due(now + ahead, limit).await })).await?;
         Ok(streams.into_iter().map(|s| Digest32(s.0)).collect())
     }
 

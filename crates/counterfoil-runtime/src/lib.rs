@@ -24,6 +24,7 @@ pub mod spec;
 pub mod template;
 pub mod tool;
 pub mod tools;
+mod undropped;
 mod wake;
 
 pub use answer::{Answer, AnswerError, Status};

@@ -71,11 +71,6 @@ impl Liveness {
         })
     }
 
-    /// Whether a dead worker can be told from a silent one at all.
-    pub fn knows_the_dead(&self) -> bool {
-        matches!(self, Self::Locks(_))
-    }
-
     /// Whether `worker` is certainly dead.
     pub fn gone(&self, worker: &WorkerId) -> bool {
         match self {

@@ -16,7 +16,7 @@ use crate::answer::{Answer, Status};
 use crate::ledger::{LedgerError, Sealed, digest_of, next_receipt};
 use crate::registry::Registered;
 use crate::runtime::{Runtime, Task};
-use crate::tool::Invocation;
+use crate::tool::{Invocation, Stop};
 
 /// Who acts, and why: both end up in the ledger.
 #[derive(Debug, Clone)]
@@ -86,8 +86,12 @@ impl Runtime {
 
     /// Closes a doubt.
     pub async fn resolve(&self, key: EffectKey, resolution: Resolution, operator: &Operator) -> Result<Effect, OperateError> {
+        let resolution = self.redacted(key, resolution).await?;
         self.change(key, "only a doubt can be resolved", |effect, now| {
-            if !matches!(effect.state, State::InDoubt(_)) {
+            // Cancelled while it ran: whether it happened is as open as for any doubt.
+            let open = matches!(effect.state, State::InDoubt(_))
+                || matches!(effect.state, State::Cancelled { late: None, .. }) && effect.doubtful();
+            if !open {
                 return None;
             }
             let (verdict, word, result) = match &resolution {
@@ -103,6 +107,24 @@ impl Runtime {
             Some((entry, Some(Sealed { outcome: word, result, by: Some(&operator.by), started: now, ended: now })))
         })
         .await
+    }
+
+    /// Whether a doubt that is resolved as happened could then be undone.
+    pub async fn could_undo(&self, key: EffectKey, result: &Json) -> Result<bool, OperateError> {
+        Ok(self.undo_of(&self.effect(key).await?, result).is_some())
+    }
+
+    /// What a person says the world answered is kept as any answer is: without what the policy redacts.
+    async fn redacted(&self, key: EffectKey, resolution: Resolution) -> Result<Resolution, OperateError> {
+        let Resolution::Happened { result } = resolution else { return Ok(resolution) };
+        let effect = self.effect(key).await?;
+        let Some(task) = self.recorded_task(&effect) else { return Ok(Resolution::Happened { result }) };
+        if task.tool.policy.redact.is_empty() {
+            return Ok(Resolution::Happened { result });
+        }
+        let salt = self.inner.salt(&task.call.tenant).await?;
+        let invocation = crate::runtime::invocation(&task.tool, &task.call, key, effect.attempts);
+        Ok(Resolution::Happened { result: crate::conclude::redacted(&task.tool, &invocation, &result, Some(&salt)) })
     }
 
     /// Lets an approved call run, and runs it.
@@ -156,14 +178,17 @@ impl Runtime {
             return Ok(effect);
         }
         let hint = "it has ended already, or its outcome is unknown: resolve or undo it instead";
-        self.change(key, hint, |effect, now| {
-            let open = matches!(effect.state, State::Ready | State::WaitingApproval { .. } | State::Running(_) | State::Retrying(_));
-            let receipt = next_receipt(effect);
-            let entry = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
-            let result = Digest32::of(operator.why.as_bytes());
-            open.then_some((entry, Some(Sealed { outcome: "cancelled", result, by: Some(&operator.by), started: now, ended: now })))
-        })
-        .await
+        let cancelled = self
+            .change(key, hint, |effect, now| {
+                let open = matches!(effect.state, State::Ready | State::WaitingApproval { .. } | State::Running(_) | State::Retrying(_));
+                let receipt = next_receipt(effect);
+                let entry = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
+                let result = Digest32::of(operator.why.as_bytes());
+                open.then_some((entry, Some(Sealed { outcome: "cancelled", result, by: Some(&operator.by), started: now, ended: now })))
+            })
+            .await?;
+        self.inner.heartbeat.lose(&key);
+        Ok(cancelled)
     }
 
     /// Undoes a committed effect by the call that was worked out when it committed. The answer is the undo's.
@@ -234,6 +259,7 @@ impl Runtime {
             family: None,
             series,
             runnable: true,
+            unrecorded: false,
         };
         let undo_effect = self.inner.ledger.load(*undo).await?;
         let answer = self.settle(task, undo_effect).await;
@@ -276,6 +302,7 @@ impl Runtime {
             args: opened.args.clone(),
             timeout: tool.policy.timeout,
             result_bytes_max: tool.policy.result_bytes_max,
+            stop: Stop::default(),
         };
         let plan = tool.tool.undo_plan(&invocation, result).ok()??;
         Some(counterfoil_core::entry::UndoCall { tool: plan.tool, args: plan.args })

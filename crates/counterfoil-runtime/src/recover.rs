@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use counterfoil_core::effect::State;
 use counterfoil_core::retry::Series;
-use counterfoil_core::{Call, EffectKey, Timestamp};
+use counterfoil_core::{Call, Effect, EffectKey};
 
 use crate::answer::Answer;
 use crate::ledger::LedgerError;
+use crate::liveness::Liveness;
 use crate::runtime::{Runtime, Task};
 
-/// Effects taken from the ledger at a time.
-const SLICE: usize = 100;
-/// Effects looked through for claims of dead workers. Their leases are the oldest, so they come first.
-const CLAIMS_LOOKED_AT_MAX: usize = 1000;
+/// Effects asked for at a time.
+const ROUND_MAX: usize = 100;
+
+/// Claims whose lease ends within this are asked about their worker. Longer than a lease should be; a longer one is waited out.
+const LEASE_AHEAD: Duration = Duration::from_secs(3600);
 
 /// What recovery did with one effect.
 #[derive(Debug)]
@@ -28,38 +30,35 @@ pub struct Recovered {
 }
 
 impl Runtime {
-    /// Looks once at everything that is due, and at what dead workers of this machine left behind.
+    /// Looks once at everything that is due, and at what dead workers of this machine were running.
     pub async fn recover(&self) -> Result<Vec<Recovered>, LedgerError> {
         let mut recovered = Vec::new();
-        let mut looked_at = HashSet::new();
-        let mut keys = self.left_behind().await?;
+        let mut seen = HashSet::new();
+        // Without locks only leases tell who is dead, and a lease that ran out is due by itself.
+        let ahead = if let Liveness::Leases = self.inner.liveness { Duration::ZERO } else { LEASE_AHEAD };
         loop {
-            // Beyond what is still due after a look at it (an undo that waits for its breaker): that must not hide the rest.
-            keys.extend(self.inner.ledger.due(SLICE + looked_at.len()).await?);
-            keys.retain(|key| looked_at.insert(*key));
-            if keys.is_empty() {
+            // What was looked at may be due still: ask for more than that.
+            let due = self.inner.ledger.due(ahead, seen.len() + ROUND_MAX).await?;
+            let fresh: Vec<EffectKey> = due.into_iter().filter(|key| seen.insert(*key)).collect();
+            if fresh.is_empty() {
                 return Ok(recovered);
             }
-            for key in keys.drain(..) {
-                let was = self.inner.ledger.load(key).await?.state.word();
+            for key in fresh {
+                let effect = self.inner.ledger.load(key).await?;
+                if !self.ripe(&effect) {
+                    continue;
+                }
                 if let Some(answer) = self.resume(key).await? {
-                    recovered.push(Recovered { key, was, answer });
+                    recovered.push(Recovered { key, was: effect.state.word(), answer });
                 }
             }
         }
     }
 
-    /// Claims whose holder is certainly dead: their leases need not be waited out.
-    async fn left_behind(&self) -> Result<Vec<EffectKey>, LedgerError> {
-        let mut keys = Vec::new();
-        if self.inner.liveness.knows_the_dead() {
-            for key in self.inner.ledger.due_by(Timestamp::MAX, CLAIMS_LOOKED_AT_MAX).await? {
-                if self.inner.holder_gone(&self.inner.ledger.load(key).await?) {
-                    keys.push(key);
-                }
-            }
-        }
-        Ok(keys)
+    /// Due by now, or held by a worker that is certainly dead although its lease still runs.
+    fn ripe(&self, effect: &Effect) -> bool {
+        let due = effect.opened.is_some() && effect.summary().due.is_some_and(|due| due <= self.inner.clock.now());
+        due || self.inner.holder_gone(effect)
     }
 
     /// Recovers for as long as the runtime lives: at once, then every `every`. Abort the task to stop it.
@@ -91,7 +90,7 @@ impl Runtime {
     }
 
     /// The call as it was recorded. Redacted arguments are not the arguments: such a call can be probed, not dispatched.
-    pub(crate) fn recorded_task(&self, effect: &counterfoil_core::Effect) -> Option<Task> {
+    pub(crate) fn recorded_task(&self, effect: &Effect) -> Option<Task> {
         let opened = effect.opened.as_ref()?;
         let tool = self.inner.tools.get(&opened.tool)?;
         let now = self.inner.clock.now();
@@ -108,6 +107,6 @@ impl Runtime {
         let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
         let wait_until = now + tool.policy.wait_max;
         let stored = call.args.clone();
-        Some(Task { tool, call, stored, key: effect.key, family: None, series, wait_until, runnable: !opened.redacted })
+        Some(Task { tool, call, stored, key: effect.key, family: None, series, wait_until, runnable: !opened.redacted, unrecorded: false })
     }
 }

@@ -27,7 +27,8 @@ use crate::heartbeat::Heartbeat;
 use crate::ledger::{Ledger, LedgerError, plain_summary};
 use crate::liveness::Liveness;
 use crate::registry::{Registered, Registry};
-use crate::tool::Invocation;
+use crate::tool::{Invocation, Stop};
+use crate::undropped::Undropped;
 
 /// How often a waiter looks when the holder of the claim is another process, which cannot wake it.
 const OTHER_PROCESS_LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -73,6 +74,8 @@ pub(crate) struct Task {
     /// How long to wait for someone else.
     pub wait_until: Timestamp,
     pub runnable: bool,
+    /// The tool was called, and what came of it is not durable yet.
+    pub unrecorded: bool,
 }
 
 impl Runtime {
@@ -125,22 +128,26 @@ impl Runtime {
         }
     }
 
-    /// Replays at once; anything else goes on in a task of its own, so that a caller who goes away does not stop it half-way.
+    /// Replays at once; anything else goes on to its end, also when the caller goes away half-way.
     pub(crate) async fn settle(&self, mut task: Task, effect: Effect) -> Answer {
-        if matches!(self.inner.decide(&task, &effect), Ok(Decision::Replay)) {
-            if self.inner.mode == Mode::Shadow {
-                return self.shadow(&task, &effect).await;
-            }
+        let decision = self.inner.decide(&task, &effect);
+        if self.inner.mode == Mode::Shadow && !matches!(decision, Ok(Decision::Execute(_))) {
+            return self.shadow(&task, &format!("the effect is {}", effect.state.word())).await;
+        }
+        if matches!(decision, Ok(Decision::Replay)) {
             return Answer { replayed: true, ..Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now()) };
         }
         let inner = self.inner.clone();
-        let driving = tokio::spawn(async move {
-            let driven = inner.drive(&mut task, effect).await;
-            inner.dress(&task, driven)
-        });
-        driving.await.unwrap_or_else(|e| {
-            Answer::refused("internal_error", format!("the call's task ended: {e}; the effect's record tells what happened"))
+        Undropped::new(async move {
+            match inner.drive(&mut task, effect).await {
+                // Limits and breakers stop nothing in shadow mode either.
+                Ok((_, Ending::NotAdmitted(_, error))) if inner.mode == Mode::Shadow => {
+                    Runtime { inner }.shadow(&task, &error.message).await
+                }
+                driven => inner.dress(&task, driven),
+            }
         })
+        .await
     }
 
     /// Finds out which effect the call is.
@@ -169,7 +176,7 @@ impl Runtime {
         };
         let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
         let wait_until = now + tool.policy.wait_max;
-        Ok(Task { tool, call, stored, key, family, series, wait_until, runnable: true })
+        Ok(Task { tool, call, stored, key, family, series, wait_until, runnable: true, unrecorded: false })
     }
 
     /// A windowed call whose last equal call ended too long ago is a new effect: the next of its family.
@@ -222,9 +229,9 @@ impl Runtime {
         }
     }
 
-    /// What shadow mode does instead of a replay: says so, and runs it unprotected.
-    async fn shadow(&self, task: &Task, effect: &Effect) -> Answer {
-        tracing::warn!(effect = %effect.key, tool = %task.tool.name, state = effect.state.word(), "shadow: this call would have been answered from the record; it runs again");
+    /// What shadow mode does instead of stopping a call: says so, and runs it unprotected.
+    async fn shadow(&self, task: &Task, why: &str) -> Answer {
+        tracing::warn!(effect = %task.key, tool = %task.tool.name, why, "shadow: this call would have been stopped; it runs unprotected");
         self.unrecorded(&task.tool, &task.call).await
     }
 
@@ -247,6 +254,7 @@ pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt
         args: call.args.clone(),
         timeout: tool.policy.timeout,
         result_bytes_max: tool.policy.result_bytes_max,
+        stop: Stop::default(),
     }
 }
 
@@ -306,9 +314,10 @@ impl Inner {
             Err(error) => return Err(error),
         };
         task.series.attempts += 1;
+        task.unrecorded = true;
         let alive = self.heartbeat.watch(&permit);
-        let invocation = invocation(&task.tool, &task.call, task.key, attempt.number);
-        let outcome = execute::attempt(&permit, &*task.tool.tool, invocation.clone()).await; // the world changes
+        let invocation = Invocation { stop: permit.stop(), ..invocation(&task.tool, &task.call, task.key, attempt.number) };
+        let outcome = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone()).await; // the world changes
         let concluding = Concluding {
             tool: &task.tool,
             invocation: &invocation,
@@ -322,7 +331,11 @@ impl Inner {
         match recorded {
             Ok(effect) => {
                 unsettled.settled();
-                self.gates.report(pass, policy, &outcome).await?;
+                task.unrecorded = false;
+                if let Err(error) = self.gates.report(pass, policy, &outcome).await {
+                    // The outcome stands; the breaker will count the next one.
+                    tracing::error!(tool = %task.tool.name, %error, "the breaker could not be written");
+                }
                 Ok(Ok(effect))
             }
             Err(error) => {
@@ -337,7 +350,7 @@ impl Inner {
         task.series.probes += 1;
         let invocation = invocation(&task.tool, &task.call, task.key, effect.attempts);
         let answer = execute::probe(&*task.tool.tool, invocation.clone(), task.tool.policy.timeout).await;
-        conclude::probed(&self.ledger, effect, &task.tool, &invocation, answer, self.clock.now()).await
+        conclude::probed(&self.ledger, effect, &task.tool, &invocation, answer, self.salt.get(), self.clock.now()).await
     }
 
     async fn ask_approval(&self, task: &Task, effect: &Effect) -> Result<Effect, LedgerError> {
@@ -427,7 +440,7 @@ impl Inner {
         }
     }
 
-    async fn salt(&self, tenant: &Tenant) -> Result<Salt, LedgerError> {
+    pub(crate) async fn salt(&self, tenant: &Tenant) -> Result<Salt, LedgerError> {
         let fresh = || {
             let (a, b) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
             let mut salt = [0; 32];
@@ -441,12 +454,9 @@ impl Inner {
 
 /// The answer when the ledger itself failed. Whether the world was touched depends on how far the call had come.
 fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer {
-    let code = match error {
-        LedgerError::Store(counterfoil_store::StoreError::Corrupt { .. }) | LedgerError::Fold { .. } => "ledger_corrupt",
-        _ => "store_unavailable",
-    };
+    let code = error.code();
     match task {
-        Some(task) if task.series.attempts > 0 => {
+        Some(task) if task.unrecorded => {
             let message = format!(
                 "{error}. The tool was called, and what it answered could not be recorded: the effect {} is in doubt until the ledger is back",
                 task.key
@@ -455,8 +465,9 @@ fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer {
             Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: "in_doubt", ..answer }
         }
         _ => {
-            let error = AnswerError::new(code, format!("{error}. Nothing was run: no ledger, no execution"))
-                .retriable(Some(Duration::from_secs(1)));
+            let refused = AnswerError::new(code, format!("{error}. Nothing was run: no ledger, no execution"));
+            // A damaged ledger does not mend by waiting.
+            let error = if code == "store_unavailable" { refused.retriable(Some(Duration::from_secs(1))) } else { refused };
             Answer { effect: task.map(|t| t.key), ..Answer::unrecorded(Status::Error, error) }
         }
     }

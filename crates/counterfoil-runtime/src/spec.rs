@@ -64,8 +64,8 @@ pub enum HttpBody {
 }
 
 /// What a status means. A status is looked for in `success`, `retriable`, `rejection`, `unknown`, in that order of the
-/// explicit lists; then the defaults apply: 2xx success; 408, 425, 429, 502, 503, 504 retriable; other 4xx and 3xx rejection;
-/// other 5xx unknown (not done and retriable when `server_error` says so or the tool may be repeated).
+/// explicit lists; then the defaults apply: 2xx success; 408, 425, 429, 503 retriable; other 4xx and 3xx rejection;
+/// other 5xx unknown (not done and retriable when `server_error` says so).
 #[derive(Debug, Clone, Default)]
 pub struct StatusClasses {
     pub success: Vec<StatusRange>,

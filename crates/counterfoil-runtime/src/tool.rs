@@ -6,11 +6,41 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, RunId, Success, Tenant, ToolName};
 
 pub type ToolFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Tells a running attempt that nobody wants its result any more. A tool that can stop, stops; one that cannot goes on, and what it did is kept.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<StopSignal>);
+
+#[derive(Debug, Default)]
+struct StopSignal {
+    asked: AtomicBool,
+    notify: Notify,
+}
+
+impl Stop {
+    pub fn ask(&self) {
+        self.0.asked.store(true, Ordering::SeqCst);
+        self.0.notify.notify_waiters();
+    }
+    pub fn is_asked(&self) -> bool {
+        self.0.asked.load(Ordering::SeqCst)
+    }
+    /// Resolves when the attempt is to stop.
+    pub async fn asked(&self) {
+        let notified = self.0.notify.notified();
+        if !self.is_asked() {
+            notified.await;
+        }
+    }
+}
 
 /// What a tool is given for one attempt.
 #[derive(Debug, Clone)]
@@ -26,6 +56,7 @@ pub struct Invocation {
     pub timeout: Duration,
     /// Largest result kept in full.
     pub result_bytes_max: usize,
+    pub stop: Stop,
 }
 
 /// What a probe learned.

@@ -45,6 +45,8 @@ enum Step {
     Panic,
     /// Acts when told to.
     ActWhen(Arc<Notify>),
+    /// Runs until it is asked to stop; has acted by then.
+    ActUntilStopped,
 }
 
 struct World {
@@ -106,6 +108,11 @@ impl Tool for WorldTool {
                 }
                 Step::Refuse(failure) => Outcome::NotDone(failure),
                 Step::Panic => panic!("boom"),
+                Step::ActUntilStopped => {
+                    world.act();
+                    invocation.stop.asked().await;
+                    done("\"stopped\"")
+                }
                 Step::ActWhen(signal) => {
                     signal.notified().await;
                     world.act();
@@ -600,6 +607,38 @@ async fn recovery_is_the_same_loop() {
 }
 
 #[tokio::test]
+async fn the_claim_of_a_killed_worker_is_recovered_at_once() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let killed = house_on(store.clone(), "worker-killed");
+    let (arrived, never) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let reached = arrived.clone();
+    let script = move |_: u32, _: &Invocation| {
+        reached.notify_one();
+        Step::ActWhen(never.clone())
+    };
+    killed.tool("charge", Policy { timeout: Duration::from_secs(600), ..quick() }, World::new(script));
+    let hung = tokio::spawn(async move { killed.call(call("k", "{}")).await });
+    arrived.notified().await;
+    let dir = tempfile::tempdir().unwrap();
+    let build = |worker| Builder::new(store.clone()).worker(WorkerId::new(worker).unwrap()).workers_dir(dir.path()).build().unwrap();
+    let runtime = build("worker-next");
+    let world = World {
+        probe: Some(Box::new(|| ProbeAnswer::Happened(Success::new(counterfoil_core::Json::parse("7").unwrap())))),
+        ..World::new(|_, _| Step::Act("8"))
+    };
+    let world = Arc::new(world);
+    runtime.register(Registered::new(ToolName::new("charge").unwrap(), Arc::new(WorldTool(world.clone())), quick()));
+    assert!(runtime.recover().await.unwrap().is_empty(), "nobody knows that its worker is dead");
+    // What a kill leaves behind: the worker's file, without its lock.
+    std::fs::write(dir.path().join("worker-killed"), "").unwrap();
+    let recovered = runtime.recover().await.unwrap();
+    assert_eq!((recovered.len(), recovered[0].was, recovered[0].answer.status), (1, "running", Status::Success));
+    assert_eq!((world.requests(), recovered[0].answer.data.clone()), (0, Some(counterfoil_core::Json::parse("7").unwrap())));
+    assert!(runtime.recover().await.unwrap().is_empty());
+    hung.abort();
+}
+
+#[tokio::test]
 async fn secrets_never_reach_the_ledger() {
     let house = house();
     let seen = Arc::new(std::sync::Mutex::new(String::new()));
@@ -669,7 +708,7 @@ async fn what_is_over_its_time_answers_key_expired() {
 #[tokio::test]
 async fn every_end_has_one_receipt_and_the_chain_verifies() {
     let house = house();
-    let script = |n: u32, _: &Invocation| if n % 2 == 0 { Step::Refuse(Failure::new("no", "no")) } else { Step::Act("1") };
+    let script = |n: u32, _: &Invocation| if n.is_multiple_of(2) { Step::Refuse(Failure::new("no", "no")) } else { Step::Act("1") };
     house.tool("charge", quick(), World::new(script));
     let mut ids = Vec::new();
     for n in 0..10 {
@@ -678,4 +717,91 @@ async fn every_end_has_one_receipt_and_the_chain_verifies() {
     let receipts = house.runtime.ledger().receipts(&Tenant::new("acme").unwrap(), None).await.unwrap();
     assert_eq!(receipts.iter().map(|r| r.id).collect::<Vec<_>>(), ids);
     assert!(receipts.iter().all(|r| r.covers(&ToolName::new("charge").unwrap(), &CanonicalJson::empty_object())));
+}
+
+#[tokio::test]
+async fn a_cancelled_attempt_is_told_to_stop_and_its_report_is_kept() {
+    let house = Arc::new(house());
+    let policy = Policy { timeout: Duration::from_secs(600), ..quick() };
+    let world = house.tool("charge", policy, World::new(|_, _| Step::ActUntilStopped));
+    let running = tokio::spawn({
+        let house = house.clone();
+        async move { house.call(call("k", "{}")).await }
+    });
+    while world.effects() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let found = house.runtime.ledger().search(counterfoil_store::Query::effects(Tenant::new("acme").unwrap())).await.unwrap();
+    let key = counterfoil_core::ids::Digest32(found.found[0].stream.0);
+    house.runtime.cancel(key, &operator()).await.unwrap();
+    assert_eq!(running.await.unwrap().status, Status::Cancelled);
+    assert_eq!(house.runtime.effect(key).await.unwrap().late.len(), 1);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_stops_nothing() {
+    let house = Arc::new(house());
+    let go = Arc::new(Notify::new());
+    let signal = go.clone();
+    let world = house.tool(
+        "charge",
+        Policy { timeout: Duration::from_secs(600), ..quick() },
+        World::new(move |_, _| Step::ActWhen(signal.clone())),
+    );
+    let running = tokio::spawn({
+        let house = house.clone();
+        async move { house.call(call("k", "{}")).await }
+    });
+    while world.requests() == 0 {
+        tokio::task::yield_now().await;
+    }
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+    go.notify_one();
+    let again = house.call(call("k", "{}")).await;
+    assert_eq!((again.status, world.requests(), world.effects()), (Status::Success, 1, 1));
+}
+
+#[tokio::test]
+async fn shadow_mode_stops_nothing_and_enforce_would_have() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let runtime = Builder::new(store).mode(counterfoil_runtime::Mode::Shadow).build().unwrap();
+    let world = Arc::new(World::new(|_, _| Step::Act("1")));
+    runtime.register(Registered::new(ToolName::new("charge").unwrap(), Arc::new(WorldTool(world.clone())), quick()));
+    for args in ["{}", "{}", "[1]"] {
+        let answer = runtime.call(call("k", args)).await;
+        assert_eq!((answer.status, answer.replayed), (Status::Success, false), "{args}");
+    }
+    assert_eq!(world.effects(), 3);
+}
+
+#[tokio::test]
+async fn secrets_are_scrubbed_from_probes_resolutions_and_failures() {
+    let secret = "4242424242424242";
+    let policy = Policy { redact: vec![ArgPath::parse("card").unwrap()], ..quick() };
+    let args = format!(r#"{{"card":"{secret}"}}"#);
+    let echo = format!(r#"{{"card":"{secret}","echo":"card {secret} it was"}}"#);
+    let happened = {
+        let echo = echo.clone();
+        move || ProbeAnswer::Happened(Success::new(counterfoil_core::Json::parse(&echo).unwrap()))
+    };
+    let house = house();
+    house.tool("charge", policy.clone(), World { probe: Some(Box::new(happened)), ..World::new(|_, _| Step::ActAndLose) });
+    let refusing = move |_: u32, _: &Invocation| {
+        let failure =
+            Failure::new("http_400", format!("no card {secret}")).with_detail(counterfoil_core::Json::string(&format!("got {secret}")));
+        Step::Refuse(failure)
+    };
+    house.tool("refuse", policy.clone(), World::new(refusing));
+    house.tool("lose", policy, World::new(|_, _| Step::ActAndLose));
+    let named = |tool: &str| Call { tool: ToolName::new(tool).unwrap(), ..call("k", &args) };
+    assert_eq!(house.call(named("charge")).await.status, Status::Success);
+    assert_eq!(code(&house.call(named("refuse")).await), "http_400");
+    let lost = house.call(named("lose")).await.effect.unwrap();
+    // A person's word is redacted where the policy says: the secret itself is no longer known to look for.
+    let result = counterfoil_core::Json::parse(&args).unwrap();
+    house.runtime.resolve(lost, Resolution::Happened { result }, &operator()).await.unwrap();
+    let tail = house.runtime.ledger().tail(Default::default(), 1000).await.unwrap();
+    let leaks: Vec<&str> = tail.iter().map(|r| r.record.body.as_str()).filter(|b| b.contains(secret)).collect();
+    assert!(leaks.is_empty(), "{leaks:?}");
 }

@@ -41,6 +41,7 @@ async fn the_starter_does_what_it_says() {
             args: CanonicalJson::from_value(&args).expect("plain arguments"),
             timeout: Duration::from_secs(5),
             result_bytes_max: 1 << 20,
+            stop: Default::default(),
         });
         match outcome.await {
             Outcome::Done(success) => success.result.to_value(),

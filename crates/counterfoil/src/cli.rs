@@ -108,12 +108,22 @@ pub struct DemoArgs {
     #[arg(long)]
     pub keep: bool,
     /// What the demo's own child processes do (used by the demo itself)
-    #[arg(long, hide = true, value_name = "PART")]
-    pub part: Option<String>,
-    #[arg(long, hide = true, value_name = "URL")]
+    #[arg(long, hide = true, value_enum, value_name = "PART")]
+    pub part: Option<DemoPart>,
+    #[arg(long, hide = true, requires = "part", value_name = "URL")]
     pub bank: Option<String>,
-    #[arg(long, hide = true, value_name = "DIR")]
+    #[arg(long, hide = true, requires = "part", value_name = "DIR")]
     pub dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DemoPart {
+    /// Counts charges until its parent ends
+    Bank,
+    /// The agent, with Counterfoil
+    Worker,
+    /// The same agent, without
+    Plain,
 }
 
 #[derive(Debug, Args)]

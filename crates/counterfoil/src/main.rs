@@ -1,6 +1,6 @@
 //! The command line: what was typed → what is meant → one command.
 //!
-//! Data goes to stdout, everything else to stderr; exit codes are listed in `counterfoil help exit-codes` and in the README.
+//! Data goes to stdout, everything else to stderr; exit codes are listed in `counterfoil --help` and in the README.
 
 mod bench;
 mod cli;

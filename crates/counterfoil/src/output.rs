@@ -1,9 +1,10 @@
 //! What is printed, and the exit code that goes with it. Data on stdout, the rest on stderr.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table, presets};
+use counterfoil_runtime::ledger::LedgerError;
 use counterfoil_runtime::{Answer, Status};
 use serde::Serialize;
 
@@ -57,13 +58,17 @@ pub fn start_logging(level: Log) {
         Log::Debug => "debug",
     };
     let filter = tracing_subscriber::EnvFilter::new(format!("{filter},hyper=warn,reqwest=warn,rustls=warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).without_time().init();
+    // Colours are for eyes: not for a file, a pipe, or whoever said NO_COLOR.
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    lines.with_target(false).without_time().init();
 }
 
 pub fn failed(global: &Global, error: &anyhow::Error) -> ExitCode {
     let refused = error.downcast_ref::<Refused>();
     let exit = refused.map_or(Exit::Broken, |r| r.exit);
-    let code = refused.map_or("internal_error", |r| r.code);
+    let ledger = error.chain().find_map(|e| e.downcast_ref::<LedgerError>());
+    let code = refused.map_or_else(|| ledger.map_or("internal_error", LedgerError::code), |r| r.code);
     if global.json {
         let detail = refused.and_then(|r| r.detail.clone());
         let mut body = serde_json::json!({ "status": "error", "error": { "code": code, "message": format!("{error:#}") } });
@@ -109,6 +114,8 @@ pub fn print_table(table: &Table) {
 
 pub fn exit_of(answer: &Answer) -> Exit {
     match answer.status {
+        // Whatever else stopped the call, what matters is that nobody knows whether it happened.
+        _ if answer.outcome == "in_doubt" => Exit::InDoubt,
         Status::Success => Exit::Done,
         Status::InDoubt => Exit::InDoubt,
         Status::Pending | Status::WaitingApproval => Exit::Pending,

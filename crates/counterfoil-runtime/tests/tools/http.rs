@@ -153,9 +153,9 @@ async fn a_write_never_uses_a_connection_that_was_idle() {
 }
 
 #[tokio::test]
-async fn a_repeatable_tool_takes_a_500_for_not_done() {
+async fn a_500_is_unknown_also_for_a_repeatable_tool() {
     let world = World::serve(|_| status("500 Oops", "", "")).await;
-    let failure = not_done(tool(&repeatable(spec(Action::Http(http("POST", &world.url("/")))))).invoke(call(json!({}))).await);
+    let failure = unknown(tool(&repeatable(spec(Action::Http(http("POST", &world.url("/")))))).invoke(call(json!({}))).await);
     assert_eq!((failure.code.as_str(), failure.retriable, failure.dependency), ("http_500", true, true));
     let mut own = http("POST", &world.url("/"));
     own.classes.success = vec![StatusRange { from: 500, to: 500 }];

@@ -84,6 +84,7 @@ pub fn call(args: serde_json::Value) -> Invocation {
         args: CanonicalJson::from_value(&args).unwrap(),
         timeout: Duration::from_secs(30),
         result_bytes_max: 1 << 20,
+        stop: Default::default(),
     }
 }
 

@@ -20,7 +20,7 @@ const SEARCHES_MAX: u32 = 3;
 
 impl Reader {
     pub fn due(&mut self, shared: &Shared, now: Timestamp, limit: usize) -> Result<Vec<StreamId>, StoreError> {
-        let newest = self.renew(shared)?;
+        let shown = self.renew(shared)?;
         let mut due: Vec<(i64, StreamId, u64)> = {
             let index = shared.index();
             let due = index.awake().filter_map(|(stream, awake)| Some((awake.due?, *stream, awake.pos)));
@@ -33,7 +33,7 @@ impl Reader {
                 break;
             }
             // Another process may have pruned it. A record that is newer than the snapshot is ours.
-            if pos > newest || exists(&self.conn, pos).map_err(refused)? {
+            if pos > shown || exists(&self.conn, pos).map_err(refused)? {
                 streams.push(stream);
             } else {
                 shared.index_mut().lull(&stream, pos);

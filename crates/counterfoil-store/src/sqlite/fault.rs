@@ -44,3 +44,32 @@ pub fn words(error: &Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    #[test]
+    fn a_failed_commit_says_whether_it_may_be_there() {
+        let check = |code: i32, expected: Written| {
+            let error = Error::SqliteFailure(ffi::Error::new(code), None);
+            let StoreError::Unavailable { written, .. } = commit_failed(error) else { panic!("code {code}") };
+            assert_eq!(written, expected, "code {code}");
+        };
+        check(ffi::SQLITE_FULL, Written::No);
+        check(ffi::SQLITE_BUSY, Written::No);
+        check(ffi::SQLITE_IOERR_FSYNC, Written::Perhaps);
+        check(ffi::SQLITE_IOERR_WRITE, Written::Perhaps);
+        check(ffi::SQLITE_IOERR, Written::Perhaps);
+        check(ffi::SQLITE_NOMEM, Written::Perhaps);
+    }
+
+    #[test]
+    fn damage_is_never_taken_for_bad_luck() {
+        for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB] {
+            let error = Error::SqliteFailure(ffi::Error::new(code), None);
+            assert!(matches!(refused(error), StoreError::Corrupt { .. }));
+        }
+    }
+}

@@ -257,3 +257,43 @@ impl Hasher for Spreading {
         self.hash
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: StreamId = StreamId([7; 32]);
+
+    fn noted(pos: u64, version: u64) -> Noted {
+        Noted { stream: STREAM, pos, version, awake: version == 1, due: None, expires: None }
+    }
+
+    /// A reader may bring rows that the writer has brought, merged and dropped meanwhile.
+    #[test]
+    fn what_is_known_is_not_folded_again() {
+        let mut index = Index::default();
+        index.fold(noted(1, 1));
+        index.fold(noted(2, 2));
+        index.fold(noted(1, 1));
+        assert_eq!(index.place(&STREAM), Some(Place { pos: 2, version: 2, awake: false }));
+        assert_eq!(index.awake().count(), 0);
+        index.freeze();
+        index.thaw(2);
+        index.fold(noted(1, 1));
+        assert_eq!(index.place(&STREAM), None, "the file knows better");
+    }
+
+    #[test]
+    fn a_stream_is_found_while_it_is_merged() {
+        let mut index = Index::default();
+        index.fold(noted(1, 1));
+        assert_eq!(index.freeze().len(), 1);
+        assert_eq!(index.place(&STREAM).map(|place| place.pos), Some(1));
+        index.fold(noted(2, 2));
+        assert_eq!(index.place(&STREAM).map(|place| place.pos), Some(2), "the newer place counts");
+        let epoch = index.epoch;
+        index.thaw(1);
+        assert!(index.epoch > epoch, "older snapshots must be renewed");
+        assert_eq!(index.place(&STREAM).map(|place| place.pos), Some(2));
+    }
+}

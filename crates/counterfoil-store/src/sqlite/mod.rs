@@ -1,6 +1,6 @@
 //! The embedded default: one SQLite file, shared by any number of threads and processes.
 //!
-//! Reading order: [`schema`](self::schema) (what is in the file), `row` (one record), `index` (what is known in
+//! Reading order: `schema` (what is in the file), `row` (one record), `index` (what is known in
 //! memory), `writer` (append), `merge` (the index goes into the file), `reader` (load), `browse` (due, tail, search),
 //! `prune`, `wal`, `open`.
 //!
@@ -49,6 +49,9 @@ pub struct Options {
     pub busy_timeout: Duration,
     /// Connections for loads.
     pub readers: usize,
+    /// How much of the file readers may map into memory while nobody writes; 0 for never. A disk that fails under
+    /// a mapped file ends the process by a signal, where otherwise a load would fail.
+    pub map_bytes_max: u64,
 }
 
 impl Default for Options {
@@ -60,6 +63,7 @@ impl Default for Options {
             snapshot_held_max: Duration::from_millis(20),
             busy_timeout: Duration::from_secs(5),
             readers: std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
+            map_bytes_max: 1 << 40,
         }
     }
 }

@@ -15,8 +15,9 @@ use crate::OpenError;
 /// 3.51.3 mended a race that could damage a database in WAL mode (sqlite.org/wal.html#walresetbug).
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
-/// Larger is slower: at each commit SQLite walks over every cached page until the file has 1 GiB.
-const WRITER_CACHE_KIB: i64 = 32 << 10;
+/// Holds the index of a million streams, in which each new stream is looked for. Larger is slower: at each commit
+/// SQLite may walk over every cached page until the file has 1 GiB.
+const WRITER_CACHE_KIB: i64 = 64 << 10;
 const READER_CACHE_KIB: i64 = 16 << 10;
 
 /// The connection that writes. Makes the ledger when there is no file yet, or an empty one.
@@ -117,17 +118,20 @@ fn configure(conn: &Connection, options: &Options, cache_kib: i64) -> rusqlite::
     conn.set_prepared_statement_cache_capacity(64);
     conn.pragma_update(None, "page_size", 4096)?;
     conn.pragma_update(None, "cache_size", -cache_kib)?;
-    // Mapped memory is unmapped with each new snapshot after a write, and turns a failing disk into a signal.
+    // Readers turn it on for themselves while nobody writes.
     conn.pragma_update(None, "mmap_size", 0)?;
     conn.pragma_update(None, "temp_store", "MEMORY")
 }
 
 /// In one transaction, before WAL is turned on: a crash leaves an empty file or a ledger.
 fn make_ledger(conn: &mut Connection, path: &Path) -> rusqlite::Result<Result<(), OpenError>> {
+    // A ledger is opened without the write lock, which another process may hold for a while.
+    if numbers(conn)? == (APPLICATION_ID, FORMAT) {
+        return Ok(Ok(()));
+    }
     conn.pragma_update(None, "synchronous", "FULL")?;
     let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let number = |name: &str| transaction.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let (application, format) = (number("application_id")? as u32, number("user_version")? as u32);
+    let (application, format) = numbers(&transaction)?;
     let tables: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if (application, format, tables) == (0, 0, 0) {
         schema::create(&transaction)?;
@@ -135,6 +139,11 @@ fn make_ledger(conn: &mut Connection, path: &Path) -> rusqlite::Result<Result<()
         return Ok(Err(refusal));
     }
     transaction.commit().map(Ok)
+}
+
+fn numbers(conn: &Connection) -> rusqlite::Result<(u32, u32)> {
+    let number = |name: &str| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    Ok((number("application_id")? as u32, number("user_version")? as u32))
 }
 
 fn use_wal(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use super::Shared;
 use super::reader::Reader;
@@ -77,7 +78,10 @@ impl Sweeper {
                     thread::park();
                     continue;
                 }
-                thread::sleep(shared.options.snapshot_held_max);
+                let until = Instant::now() + shared.options.snapshot_held_max;
+                while Instant::now() < until && !stopped.load(Ordering::Acquire) {
+                    thread::park_timeout(until.saturating_duration_since(Instant::now()));
+                }
                 if shared.pool.sweep(&shared) {
                     shared.sweep.store(true, Ordering::Release);
                 }

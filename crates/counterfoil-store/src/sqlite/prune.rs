@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::Shared;
 use super::fault::refused;
 use super::schema::BLOCK_POSITIONS;
-use super::writer::{Stand, Writer, stand};
+use super::writer::{Finder, Stand, Writer};
 use crate::{Pruned, StoreError};
 
 /// Records deleted in one transaction; a stream longer than this goes in one all the same. 2000 at once were seen
@@ -110,12 +110,10 @@ impl Writer {
     fn expiring(&self, shared: &Shared, block: u64) -> Result<Vec<Expiring>, StoreError> {
         let candidates = candidates(&self.conn, block).map_err(refused)?;
         let mut expiring = Vec::with_capacity(candidates.len());
+        let mut finder = Finder::new(&self.conn, shared.index().doubtful).map_err(refused)?;
         for candidate in candidates {
-            let (place, doubtful) = {
-                let index = shared.index();
-                (index.place(&candidate.stream), index.doubtful)
-            };
-            let stand = stand(&self.conn, &candidate.stream, place, doubtful)?;
+            let place = shared.index().place(&candidate.stream);
+            let stand = finder.stand(&candidate.stream, place)?;
             if matches!(stand, Stand::Live { pos, .. } if pos == candidate.pos) {
                 expiring.push(candidate);
             }

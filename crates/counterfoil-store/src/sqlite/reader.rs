@@ -19,14 +19,22 @@ use super::Shared;
 use super::fault::{corrupt, refused};
 use super::index::each_newer;
 use super::row::{self, Fields};
+use super::writer::data_version;
 use crate::{History, Reach, StoreError, Version};
 
 /// Loads per snapshot. More gain nothing: the transaction's share is then far below a load's cost.
 const SNAPSHOT_LOADS_MAX: u32 = 1000;
 
+/// Snapshots in a row without a change before the file is mapped. Each lasts for many loads or 20 ms.
+const QUIET_SNAPSHOTS: u32 = 5;
+
 pub struct Reader {
     pub conn: Connection,
     snapshot: Option<Snapshot>,
+    /// `PRAGMA data_version` of the last snapshot, and how many in a row have had it.
+    data_version: i64,
+    quiet: u32,
+    mapped: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +60,7 @@ enum Look {
 
 impl Reader {
     pub fn new(conn: Connection) -> Self {
-        Self { conn, snapshot: None }
+        Self { conn, snapshot: None, data_version: 0, quiet: 0, mapped: false }
     }
 
     pub fn load(&mut self, shared: &Shared, stream: StreamId, reach: Reach) -> Result<History, StoreError> {
@@ -98,6 +106,8 @@ impl Reader {
             None if epoch > snapshot.epoch => Ok(Look::Behind),
             None => match self.walk(row::SELECT_NEWEST, &stream.0[..], stream, reach)? {
                 Some(look) => Ok(look),
+                // The fresh snapshot will be asked anyway.
+                None if !fresh => Ok(Look::Other(History::default())),
                 None => self.unwalkable(stream),
             },
         }
@@ -164,22 +174,38 @@ impl Reader {
         }
     }
 
-    /// Begins a new snapshot and brings the index up to it. Gives the newest position it shows.
+    /// Begins a new snapshot and brings the index up to it. It shows every record up to the position given, unless pruned.
     pub fn renew(&mut self, shared: &Shared) -> Result<u64, StoreError> {
         self.end().map_err(refused)?;
+        self.map_when_quiet(shared).map_err(refused)?;
         // Read before the snapshot begins, so that it shows at least this.
         let (last, epoch) = {
             let index = shared.index();
             (index.last, index.epoch)
         };
         self.conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(refused)?;
-        let newest = self.catch_up(shared)?;
-        self.snapshot = Some(Snapshot { since: Instant::now(), loads: 1, last: last.max(newest), epoch });
+        let last = last.max(self.catch_up(shared)?);
+        let data_version = data_version(&self.conn).map_err(refused)?;
+        self.quiet = if data_version == self.data_version { self.quiet.saturating_add(1) } else { 0 };
+        self.data_version = data_version;
+        self.snapshot = Some(Snapshot { since: Instant::now(), loads: 1, last, epoch });
         shared.sweep_soon();
-        Ok(newest)
+        Ok(last)
     }
 
-    /// Folds what other processes have committed, as this snapshot shows it, into the index.
+    /// Reading through mapped memory halves the cost of a load, but each write unmaps the whole file: so only a file
+    /// that nobody writes is mapped.
+    fn map_when_quiet(&mut self, shared: &Shared) -> rusqlite::Result<()> {
+        let map = shared.options.map_bytes_max > 0 && self.quiet >= QUIET_SNAPSHOTS;
+        if map != self.mapped {
+            let bytes = if map { i64::try_from(shared.options.map_bytes_max).unwrap_or(i64::MAX) } else { 0 };
+            self.conn.pragma_update(None, "mmap_size", bytes)?;
+            self.mapped = map;
+        }
+        Ok(())
+    }
+
+    /// Folds what other processes have committed, as this snapshot shows it, into the index. Gives the newest position.
     fn catch_up(&self, shared: &Shared) -> Result<u64, StoreError> {
         let mut newest = self.conn.prepare_cached("SELECT max(pos) FROM record").map_err(refused)?;
         let newest: Option<i64> = newest.query_row([], |row| row.get(0)).map_err(refused)?;
@@ -213,9 +239,11 @@ impl Reader {
     }
 }
 
+pub const INDEXED: &str = "SELECT pos FROM stream_index WHERE stream = ?1";
+
 /// What `stream_index` says: a position, or the negative version of a tombstone.
 pub fn indexed(conn: &Connection, stream: &StreamId) -> rusqlite::Result<Option<i64>> {
-    conn.prepare_cached("SELECT pos FROM stream_index WHERE stream = ?1")?.query_row([&stream.0[..]], |row| row.get(0)).optional()
+    conn.prepare_cached(INDEXED)?.query_row([&stream.0[..]], |row| row.get(0)).optional()
 }
 
 fn tombstone(pos: i64) -> History {

@@ -3,6 +3,7 @@
 //! The checksum covers every column, the position included, so a row that was changed, cut or moved is refused
 //! instead of being decided upon.
 
+use counterfoil_core::ids::NAME_BYTES_MAX;
 use counterfoil_core::summary::{StreamKind, state_word};
 use counterfoil_core::{RunId, StreamId, Summary, Tenant, Timestamp, ToolName};
 use rusqlite::types::{FromSql, ValueRef};
@@ -108,11 +109,14 @@ impl<'a> Fields<'a> {
     /// CRC-32 over all columns; names carry their length, so that none can run into the next. As a signed number,
     /// since SQLite then stores four bytes.
     fn checksum(&self) -> i32 {
-        let mut fixed = [0; 88];
-        let mut at = 0;
+        // No name is empty, so length 0 is "none"; none is longer than 255.
+        let names = [self.tenant, self.state, self.tool.unwrap_or_default(), self.run.unwrap_or_default()];
+        // In one piece, since short pieces cost more than long ones.
+        let mut head = [0; 88 + 4 * NAME_BYTES_MAX];
+        let mut length = 0;
         let mut put = |bytes: &[u8]| {
-            fixed[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
+            head[length..length + bytes.len()].copy_from_slice(bytes);
+            length += bytes.len();
         };
         put(&self.stream.0);
         put(&self.pos.to_le_bytes());
@@ -122,14 +126,11 @@ impl<'a> Fields<'a> {
         put(&[self.kind, u8::from(self.open), u8::from(self.due.is_some()), u8::from(self.expires.is_some())]);
         put(&self.due.unwrap_or_default().to_le_bytes());
         put(&self.expires.unwrap_or_default().to_le_bytes());
-        // No name is empty, so length 0 is "none"; none is longer than 255.
-        let names = [self.tenant, self.state, self.tool.unwrap_or_default(), self.run.unwrap_or_default()];
         put(&names.map(|name| name.len() as u8));
+        // A damaged row may hold more than fits; what is cut off here makes its sum wrong, as it should be.
+        names.iter().for_each(|name| put(&name.as_bytes()[..name.len().min(NAME_BYTES_MAX)]));
         let mut sum = crc32fast::Hasher::new();
-        sum.update(&fixed);
-        for name in names {
-            sum.update(name.as_bytes());
-        }
+        sum.update(&head[..length]);
         sum.update(self.body.as_bytes());
         sum.finalize() as i32
     }

@@ -8,13 +8,13 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use counterfoil_core::StreamId;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::Shared;
 use super::fault::{commit_failed, corrupt, refused};
 use super::index::{Index, Meta, Noted, Place, Set, each_newer};
 use super::merge::{Merge, Step};
-use super::reader::indexed;
+use super::reader::INDEXED;
 use super::row::{self, Fields};
 use super::wal::Wal;
 use crate::{AppendError, Batch, Position, StoreError, Version};
@@ -75,6 +75,8 @@ impl Writer {
 
     /// Takes the write lock and brings the index up to what is committed.
     pub fn begin(&mut self, shared: &Shared) -> Result<(), StoreError> {
+        // Only if an earlier ROLLBACK failed: a transaction of which nothing is known is still open.
+        self.roll_back();
         run(&self.conn, "BEGIN IMMEDIATE").map_err(refused)?;
         self.follow(shared).map_err(|error| {
             self.roll_back();
@@ -127,11 +129,12 @@ impl Writer {
             let index = shared.index();
             (batch.writes.iter().map(|write| index.place(&write.stream)).collect(), index.doubtful)
         };
+        let mut finder = Finder::new(&self.conn, doubtful).map_err(refused)?;
         let mut named = Set::with_capacity_and_hasher(batch.writes.len(), Default::default());
         let mut conflicts = Vec::new();
         let mut previous = Vec::with_capacity(batch.writes.len());
         for (write, place) in batch.writes.iter().zip(places) {
-            let stand = stand(&self.conn, &write.stream, place, doubtful)?;
+            let stand = finder.stand(&write.stream, place)?;
             let as_expected = match stand {
                 Stand::Absent => write.expected == Version::NONE,
                 Stand::Live { version, .. } => write.expected.0 == version,
@@ -184,7 +187,7 @@ impl Writer {
 
     pub fn roll_back(&self) {
         if !self.conn.is_autocommit() {
-            // An error here leaves the transaction open; the next BEGIN then fails and says so.
+            // An error here leaves the transaction open; the next BEGIN tries again.
             let _ = run(&self.conn, "ROLLBACK");
         }
     }
@@ -215,29 +218,43 @@ impl Writer {
     }
 }
 
-/// Where `stream` stands: as the index has it, or else as the file's index has it.
-pub fn stand(conn: &Connection, stream: &StreamId, place: Option<Place>, doubtful: bool) -> Result<Stand, StoreError> {
-    if let Some(place) = place
-        && (!doubtful || version_at(conn, place.pos)?.is_some())
-    {
-        return Ok(Stand::Live { pos: place.pos, version: place.version });
-    }
-    match indexed(conn, stream).map_err(refused)? {
-        None => Ok(Stand::Absent),
-        Some(pos) if pos < 0 => Ok(Stand::Tombstone),
-        Some(pos) => {
-            let pos = pos as u64;
-            let version = version_at(conn, pos)?.ok_or_else(|| corrupt(pos, format!("a record of stream {stream} is missing")))?;
-            Ok(Stand::Live { pos, version })
-        }
-    }
+/// Finds streams, with its statements prepared once for many.
+pub struct Finder<'a> {
+    indexed: CachedStatement<'a>,
+    version: CachedStatement<'a>,
+    /// Whether the index in memory must be checked against the rows.
+    doubtful: bool,
 }
 
-fn version_at(conn: &Connection, pos: u64) -> Result<Option<u64>, StoreError> {
-    let version = conn
-        .prepare_cached("SELECT version FROM record WHERE pos = ?1")
-        .and_then(|mut version| version.query_row([pos as i64], |row| row.get::<_, i64>(0)).optional());
-    Ok(version.map_err(refused)?.map(|version| version as u64))
+impl<'a> Finder<'a> {
+    pub fn new(conn: &'a Connection, doubtful: bool) -> rusqlite::Result<Self> {
+        let version = conn.prepare_cached("SELECT version FROM record WHERE pos = ?1")?;
+        Ok(Self { indexed: conn.prepare_cached(INDEXED)?, version, doubtful })
+    }
+
+    /// Where `stream` stands: as the index in memory has it, or else as the file's index has it.
+    pub fn stand(&mut self, stream: &StreamId, place: Option<Place>) -> Result<Stand, StoreError> {
+        if let Some(place) = place
+            && (!self.doubtful || self.version_at(place.pos)?.is_some())
+        {
+            return Ok(Stand::Live { pos: place.pos, version: place.version });
+        }
+        let indexed: Option<i64> = self.indexed.query_row([&stream.0[..]], |row| row.get(0)).optional().map_err(refused)?;
+        match indexed {
+            None => Ok(Stand::Absent),
+            Some(pos) if pos < 0 => Ok(Stand::Tombstone),
+            Some(pos) => {
+                let pos = pos as u64;
+                let version = self.version_at(pos)?.ok_or_else(|| corrupt(pos, format!("a record of stream {stream} is missing")))?;
+                Ok(Stand::Live { pos, version })
+            }
+        }
+    }
+
+    fn version_at(&mut self, pos: u64) -> Result<Option<u64>, StoreError> {
+        let version = self.version.query_row([pos as i64], |row| row.get::<_, i64>(0)).optional();
+        Ok(version.map_err(refused)?.map(|version| version as u64))
+    }
 }
 
 /// The state of a write that leaves its stream neither open nor due.
@@ -246,7 +263,7 @@ fn resting_state(write: &crate::Write) -> Option<(u8, &'static str)> {
     (!summary.open && summary.due.is_none()).then_some((summary.kind as u8, summary.state))
 }
 
-fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
+pub fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }
 

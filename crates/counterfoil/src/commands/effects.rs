@@ -191,6 +191,9 @@ async fn resolve(global: &Global, house: &House, args: &ResolveArgs) -> anyhow::
         Json::parse(&args.result).map_err(|e| Refused::usage("invalid_result", format!("--result: not JSON: {e}; nothing was changed")))?;
     let key = find_key(house, &args.key).await?;
     let operator = operator(&args.who);
+    if args.undo && !house.runtime.could_undo(key, &result).await.map_err(operate_refused)? {
+        return Err(operate_refused(OperateError::NoUndo(key)));
+    }
     let resolution = match () {
         () if args.happened || args.undo => Resolution::Happened { result },
         () if args.did_not_happen => Resolution::DidNotHappen,

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use counterfoil::compose;
 use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME};
@@ -19,7 +18,7 @@ impl House {
     pub fn open(global: &Global) -> anyhow::Result<Self> {
         let config = config(global)?;
         let opened = compose::open_store(&config.store).map_err(open_refused)?;
-        let runtime = compose::runtime(&opened, &config).map_err(open_refused).context("the runtime cannot start")?;
+        let runtime = compose::runtime(&opened, &config).map_err(open_refused)?;
         Ok(Self { config, runtime })
     }
 }
@@ -54,7 +53,7 @@ fn open_refused(error: compose::ComposeError) -> anyhow::Error {
         compose::ComposeError::Open(OpenError::ReadOnly { .. }) => (Exit::Usage, "ledger_read_only"),
         compose::ComposeError::Open(OpenError::Store(StoreError::Corrupt { .. })) => (Exit::Broken, "ledger_corrupt"),
         compose::ComposeError::Open(_) | compose::ComposeError::Workers { .. } => (Exit::Broken, "store_unavailable"),
-        _ => return error.into(),
+        compose::ComposeError::Tool { .. } | compose::ComposeError::Schema { .. } => (Exit::Usage, "config_invalid"),
     };
     Refused { exit, code, message: format!("{error}; nothing was run"), detail: None }.into()
 }

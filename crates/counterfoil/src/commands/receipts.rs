@@ -15,9 +15,14 @@ pub async fn run(global: &Global, args: &ReceiptsArgs) -> anyhow::Result<Exit> {
     let run = run.as_deref().map(RunId::new).transpose().map_err(|e| Refused::usage("invalid_name", format!("--run: {e}")))?;
     let house = House::open(global)?;
     let receipts = house.runtime.ledger().receipts(&house.config.tenant, run.as_ref()).await?;
+    if let (Some(run), true) = (&run, receipts.is_empty()) {
+        return Err(Refused::refused("not_found", format!("there are no receipts of a run {run}")));
+    }
     match (verify, global.json) {
         (true, true) => output::json(&serde_json::json!({ "verified": receipts.len() })),
-        (true, false) => output::data(format_args!("{} receipts, every link holds", receipts.len())),
+        (true, false) => {
+            output::data(format_args!("{} receipt{}, every link holds", receipts.len(), if receipts.len() == 1 { "" } else { "s" }))
+        }
         (false, true) => output::json(&receipts),
         (false, false) => {
             let mut table = output::table(&["seq", "ended", "outcome", "tool", "attempt", "effect", "by"]);

@@ -35,7 +35,7 @@ fn check(global: &Global) -> anyhow::Result<Exit> {
 fn list(global: &Global) -> anyhow::Result<Exit> {
     let tools = registered(global)?;
     if global.json {
-        output::json(&tools.iter().map(|t| item(t)).collect::<Vec<_>>());
+        output::json(&tools.iter().map(item).collect::<Vec<_>>());
         return Ok(Exit::Done);
     }
     if tools.is_empty() {
@@ -145,9 +145,9 @@ fn repeat(policy: &Policy) -> &'static str {
 fn span(d: Duration) -> String {
     let ms = d.as_millis();
     match ms {
-        _ if ms % 1000 != 0 => format!("{ms}ms"),
-        _ if ms >= 3_600_000 && ms % 3_600_000 == 0 => format!("{}h", ms / 3_600_000),
-        _ if ms >= 60_000 && ms % 60_000 == 0 => format!("{}m", ms / 60_000),
+        _ if !ms.is_multiple_of(1000) => format!("{ms}ms"),
+        _ if ms >= 3_600_000 && ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
+        _ if ms >= 60_000 && ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
         _ => format!("{}s", ms / 1000),
     }
 }

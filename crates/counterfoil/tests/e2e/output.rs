@@ -96,7 +96,7 @@ fn people_read_tables_and_short_stories() {
     assert_eq!((inbox.stdout.lines().count(), words(&inbox.stdout, 1)[1]), (2, "in_doubt"));
     let show = lab.run(&["effects", "show", words(&inbox.stdout, 1)[0]]);
     assert!(show.stdout.contains("     state  in_doubt\n") && show.stdout.contains("   history\n"), "{}", show.stdout);
-    assert_eq!(lab.run(&["receipts", "verify"]).stdout, "1 receipts, every link holds\n");
+    assert_eq!(lab.run(&["receipts", "verify"]).stdout, "1 receipt, every link holds\n");
     let help = lab.run(&["--help"]).stdout;
     for line in ["0  done (or replayed)", "3  refused: nothing was run", "5  in doubt", "7  cancelled"] {
         assert!(help.contains(line), "{help}");

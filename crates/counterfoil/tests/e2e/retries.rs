@@ -130,6 +130,8 @@ fn a_25_whatever_leaves_it_open_is_a_doubt() {
         (json!({ "end": "hang_up" }), "connection_lost"),
         (json!({ "end": "half" }), "connection_lost"),
         (json!({ "status": 500 }), "http_500"),
+        (json!({ "status": 502 }), "http_502"),
+        (json!({ "status": 504 }), "http_504"),
     ]
     .into_iter()
     .enumerate()
@@ -142,19 +144,23 @@ fn a_25_whatever_leaves_it_open_is_a_doubt() {
         lab.call("charge", "{}", &key).in_doubt();
         assert_eq!(lab.world.seen("/charge").arrived, n as u64 + 1);
     }
-    assert_eq!(lab.listed("in_doubt").len(), 3);
+    assert_eq!(lab.listed("in_doubt").len(), 5);
 }
 
 #[test]
 fn a_26_a_tool_that_honours_our_key_is_sent_the_same_key_again() {
     let lab = Lab::charging("repeat: keyed\ntimeout: 2s\nretry: { attempts: 5, first: 1ms, max: 1ms }\nbreaker: off");
-    let lost =
-        [json!({ "end": "hang_up", "dedupe": true }), json!({ "end": "half", "dedupe": true }), json!({ "after": true, "dedupe": true })];
+    let lost = [
+        json!({ "end": "hang_up", "dedupe": true }),
+        json!({ "end": "half", "dedupe": true }),
+        json!({ "status": 502, "dedupe": true }),
+        json!({ "after": true, "dedupe": true }),
+    ];
     lab.world.rules("/charge", json!({ "next": lost, "then": { "dedupe": true } }));
     let run = lab.call("charge", "{}", "k").done();
     lab.world.release("/charge");
     let seen = lab.world.seen("/charge");
-    assert_eq!((seen.arrived, seen.acted), (4, 1));
+    assert_eq!((seen.arrived, seen.acted), (5, 1));
     assert!(seen.requests.iter().all(|r| r.key == run.effect()), "{seen:?}");
     assert_eq!(lab.call("charge", "{}", "k").replayed().at("/data"), run.at("/data"));
 }

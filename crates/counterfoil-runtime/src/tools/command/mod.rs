@@ -48,7 +48,7 @@ impl CommandAction {
             Ok(prepared) => prepared,
             Err(failure) => return Outcome::NotDone(failure),
         };
-        match run(command, stdin, invocation.result_bytes_max).await {
+        match run(command, stdin, invocation.result_bytes_max, &invocation.stop).await {
             Ok(finished) => self.outcome(finished, invocation.result_bytes_max),
             Err(error) => Outcome::NotDone(not_started(&error)),
         }
@@ -57,7 +57,7 @@ impl CommandAction {
     /// The answer to a question; whether it ended with exit 0. `Err` says why there is none.
     pub(super) async fn ask(&self, invocation: &Invocation, scope: &Scope) -> Result<(Answer, bool), String> {
         let (command, stdin) = self.prepare(invocation, scope).map_err(|failure| failure.message)?;
-        let finished = run(command, stdin, EXPRESSION_BYTES_MAX).await.map_err(|e| not_started(&e).message)?;
+        let finished = run(command, stdin, EXPRESSION_BYTES_MAX, &invocation.stop).await.map_err(|e| not_started(&e).message)?;
         match finished.ended {
             Ended::Exit(_) if finished.stdout.whole().is_none() => {
                 Err(format!("the answer is {} bytes long; at most {EXPRESSION_BYTES_MAX} are read", finished.stdout.bytes()))

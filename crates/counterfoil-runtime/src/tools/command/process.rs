@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::Output;
+use crate::tool::Stop;
 use crate::tools::output::DETAIL_BYTES_MAX;
 
 /// How long the output may stay open after the command itself has ended.
@@ -36,7 +37,7 @@ pub(super) enum Ended {
 }
 
 /// Runs the command to its end. An error: it was not started.
-pub(super) async fn run(mut command: Command, stdin: String, kept_max: usize) -> std::io::Result<Finished> {
+pub(super) async fn run(mut command: Command, stdin: String, kept_max: usize, stop: &Stop) -> std::io::Result<Finished> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
     let mut child = command.spawn()?;
     let mut group = Group::of(&child);
@@ -54,6 +55,10 @@ pub(super) async fn run(mut command: Command, stdin: String, kept_max: usize) ->
                 let ended = Ended::from(child.wait().await);
                 group.let_go();
                 ended
+            }
+            () = stop.asked() => {
+                group.kill();
+                Ended::from(child.wait().await)
             }
             status = child.wait() => {
                 if tokio::time::timeout(GRACE, &mut talk).await.is_ok() {
@@ -84,6 +89,12 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Group {
+    fn kill(&mut self) {
         if let Some(leader) = self.leader {
             // Nobody left to kill is as good.
             let _ = kill_process_group(leader, Signal::KILL);

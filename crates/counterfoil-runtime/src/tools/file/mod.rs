@@ -133,7 +133,7 @@ trait FromLost {
 
 impl FromLost for Outcome {
     fn from_lost() -> Self {
-        Self::Unknown(Failure::new("panic", "the change ended without saying how far it got"))
+        Self::Unknown(Failure::new("tool_panicked", "the change ended without saying how far it got"))
     }
 }
 

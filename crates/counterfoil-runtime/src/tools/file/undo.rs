@@ -70,7 +70,7 @@ impl Tool for FileUndo {
 
 fn arguments(invocation: &Invocation) -> Result<UndoArgs, Broken> {
     serde_json::from_str(invocation.args.as_str())
-        .map_err(|e| Broken::Before(Failure::new("arguments_invalid", format!("not the arguments of an undo: {e}"))))
+        .map_err(|e| Broken::Before(Failure::new("invalid_arguments", format!("not the arguments of an undo: {e}"))))
 }
 
 /// The note, and where the files stand.

@@ -25,11 +25,13 @@ pub(super) enum Class {
 
 impl StatusClasses {
     /// The explicit lists first, then the defaults.
-    pub(super) fn class(&self, status: u16, repeatable: bool) -> Class {
+    pub(super) fn class(&self, status: u16) -> Class {
         self.explicit(status).unwrap_or(match status {
             200..=299 => Class::Success,
-            408 | 425 | 429 | 502 | 503 | 504 => Class::Retriable,
-            500.. if self.server_error == ServerError::NotDone || repeatable => Class::Retriable,
+            // 502 and 504 are not here: a gateway also says so when the server behind it acted and its answer was lost.
+            408 | 425 | 429 | 503 => Class::Retriable,
+            500.. if self.server_error == ServerError::NotDone => Class::Retriable,
+            // Also for tools that may be repeated: the runtime repeats those, and when it gives up the outcome is still unknown.
             500.. => Class::Unknown,
             _ => Class::Rejection,
         })
@@ -147,16 +149,15 @@ mod tests {
             (429, Class::Retriable),
             (500, Class::Unknown),
             (501, Class::Unknown),
-            (502, Class::Retriable),
+            (502, Class::Unknown),
             (503, Class::Retriable),
-            (504, Class::Retriable),
+            (504, Class::Unknown),
             (599, Class::Unknown),
         ] {
-            assert_eq!(plain.class(status, false), class, "{status}");
+            assert_eq!(plain.class(status), class, "{status}");
         }
-        assert_eq!(plain.class(500, true), Class::Retriable);
         let promised = StatusClasses { server_error: ServerError::NotDone, ..Default::default() };
-        assert_eq!(promised.class(500, false), Class::Retriable);
+        assert_eq!(promised.class(500), Class::Retriable);
         let own = StatusClasses {
             success: vec![StatusRange { from: 409, to: 409 }],
             rejection: vec![StatusRange { from: 500, to: 599 }],
@@ -164,7 +165,7 @@ mod tests {
             ..Default::default()
         };
         for (status, class) in [(409, Class::Success), (410, Class::Unknown), (500, Class::Rejection), (503, Class::Rejection)] {
-            assert_eq!(own.class(status, true), class, "{status}");
+            assert_eq!(own.class(status), class, "{status}");
         }
     }
 

@@ -41,22 +41,21 @@ pub(super) struct HttpAction {
     environment: Environment,
     origin: Option<Url>,
     clients: Clients,
-    repeatable: bool,
 }
 
 impl HttpAction {
     pub(super) fn new(spec: &HttpSpec, policy: &Policy, environment: Environment) -> Result<Self, BuildError> {
         let connections = if policy.repeatable() { Connections::Pooled } else { Connections::Fresh };
-        Self::with_clients(spec, Clients::new(connections, policy.timeout), policy.repeatable(), environment)
+        Self::with_clients(spec, Clients::new(connections, policy.timeout), environment)
     }
 
     /// For questions: they change nothing, and must not carry the effect's key, which would ask for the effect itself.
     pub(super) fn asking(spec: &HttpSpec, timeout: Duration, environment: Environment) -> Result<Self, BuildError> {
         let spec = HttpSpec { key_header: None, ..spec.clone() };
-        Self::with_clients(&spec, Clients::new(Connections::Pooled, timeout), true, environment)
+        Self::with_clients(&spec, Clients::new(Connections::Pooled, timeout), environment)
     }
 
-    fn with_clients(spec: &HttpSpec, clients: Clients, repeatable: bool, environment: Environment) -> Result<Self, BuildError> {
+    fn with_clients(spec: &HttpSpec, clients: Clients, environment: Environment) -> Result<Self, BuildError> {
         let invalid = |what: &str, shown: &str| BuildError::Http(format!("{shown:?} is not {what}"));
         let method = match Method::from_bytes(spec.method.to_ascii_uppercase().as_bytes()) {
             Ok(Method::CONNECT | Method::TRACE) | Err(_) => return Err(invalid("a method for a tool", &spec.method)),
@@ -71,7 +70,6 @@ impl HttpAction {
             spec: spec.clone(),
             environment,
             clients,
-            repeatable,
         })
     }
 
@@ -117,7 +115,7 @@ impl HttpAction {
     }
 
     fn class(&self, response: &Response) -> Class {
-        self.spec.classes.class(response.status().as_u16(), self.repeatable)
+        self.spec.classes.class(response.status().as_u16())
     }
 
     fn exchange(&self) -> Exchange<'_> {

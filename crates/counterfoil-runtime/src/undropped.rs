@@ -1,0 +1,42 @@
+//! A future that goes on by itself when whoever awaits it goes away.
+//!
+//! Polled in place as long as it is awaited, so a call costs no task of its own; handed to the runtime when it is dropped half-way, so a caller that
+//! disconnects neither stops an attempt nor leaves a claim behind.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+
+pub struct Undropped<T: Send + 'static> {
+    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    handle: Handle,
+}
+
+impl<T: Send + 'static> Undropped<T> {
+    pub fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), handle: Handle::current() }
+    }
+}
+
+impl<T: Send + 'static> Future for Undropped<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let future = self.future.as_mut().expect("not polled again after it was ready");
+        let polled = future.as_mut().poll(context);
+        if polled.is_ready() {
+            self.future = None;
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for Undropped<T> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take() {
+            self.handle.spawn(async move { drop(future.await) });
+        }
+    }
+}

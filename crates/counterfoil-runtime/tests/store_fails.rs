@@ -1,0 +1,132 @@
+//! No ledger, no execution: a store that fails at every possible append, between a real runtime and a counted world.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
+
+use counterfoil_core::ids::CallKey;
+use counterfoil_core::policy::{Jitter, RetryPolicy};
+use counterfoil_core::{Call, Caller, CanonicalJson, Policy, StreamId, Tenant, Timestamp, ToolName};
+use counterfoil_runtime::{Answer, Builder, FnTool, Registered, Runtime, Status};
+use counterfoil_store::memory::Memory;
+use counterfoil_store::{
+    AppendError, Batch, Eventually, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Written,
+};
+
+/// Passes everything on but the appends it is told to fail.
+struct Failing {
+    inner: Memory,
+    /// Appends until the first failure; negative: failing now.
+    good: AtomicI64,
+    written: Written,
+}
+
+impl Failing {
+    fn after(good: i64, written: Written) -> Arc<Self> {
+        Arc::new(Self { inner: Memory::default(), good: AtomicI64::new(good), written })
+    }
+    fn mend(&self) {
+        self.good.store(i64::MAX, Ordering::SeqCst);
+    }
+}
+
+impl Store for Failing {
+    fn load(&self, stream: StreamId, reach: Reach) -> Eventually<'_, Result<History, StoreError>> {
+        self.inner.load(stream, reach)
+    }
+    fn append(&self, batch: Batch) -> Eventually<'_, Result<Position, AppendError>> {
+        let fails = self.good.fetch_sub(1, Ordering::SeqCst) <= 0;
+        Box::pin(async move {
+            if !fails {
+                return self.inner.append(batch).await;
+            }
+            if self.written == Written::Perhaps {
+                // The worst of both: it is written, and the caller is told that it may not be.
+                self.inner.append(batch).await?;
+            }
+            Err(StoreError::Unavailable { message: "no space left on device".into(), written: self.written }.into())
+        })
+    }
+    fn due(&self, now: Timestamp, limit: usize) -> Eventually<'_, Result<Vec<StreamId>, StoreError>> {
+        self.inner.due(now, limit)
+    }
+    fn tail(&self, after: Position, limit: usize) -> Eventually<'_, Result<Vec<Recorded>, StoreError>> {
+        self.inner.tail(after, limit)
+    }
+    fn search(&self, query: Query) -> Eventually<'_, Result<Page, StoreError>> {
+        self.inner.search(query)
+    }
+    fn prune(&self, before: Timestamp, limit: usize) -> Eventually<'_, Result<Pruned, StoreError>> {
+        self.inner.prune(before, limit)
+    }
+}
+
+fn runtime(store: Arc<Failing>) -> (Runtime, Arc<AtomicU32>) {
+    let runtime = Builder::new(store).build().unwrap();
+    let world = Arc::new(AtomicU32::new(0));
+    let counted = world.clone();
+    let tool = FnTool::new(move |_| {
+        let counted = counted.clone();
+        async move {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Ok(serde_json::json!(7))
+        }
+    });
+    let retry = RetryPolicy { first: Duration::from_millis(1), jitter: Jitter::Off, ..RetryPolicy::default() };
+    runtime.register(Registered::new(ToolName::new("charge").unwrap(), tool, Policy { retry, ..Policy::default() }));
+    (runtime, world)
+}
+
+async fn call(runtime: &Runtime) -> Answer {
+    runtime
+        .call(Call {
+            tenant: Tenant::new("acme").unwrap(),
+            caller: Caller::new("test").unwrap(),
+            tool: ToolName::new("charge").unwrap(),
+            args: CanonicalJson::empty_object(),
+            key: Some(CallKey::new("k").unwrap()),
+            run: None,
+            step: None,
+            ordinal: 0,
+        })
+        .await
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_durable_dispatches_nothing() {
+    let store = Failing::after(0, Written::No);
+    let (runtime, world) = runtime(store.clone());
+    let refused = call(&runtime).await;
+    let error = refused.error.unwrap();
+    assert_eq!((error.code.as_str(), error.retriable, world.load(Ordering::SeqCst)), ("store_unavailable", true, 0));
+    assert!(error.message.contains("no space left") && error.message.contains("Nothing was run"), "{}", error.message);
+    store.mend();
+    assert_eq!(call(&runtime).await.status, Status::Success, "the same key works when the disk has room again");
+    assert_eq!(world.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_claim_that_may_be_written_dispatches_nothing_either() {
+    let store = Failing::after(0, Written::Perhaps);
+    let (runtime, world) = runtime(store.clone());
+    assert_eq!(call(&runtime).await.error.unwrap().code, "store_unavailable");
+    assert_eq!(world.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_recorded_is_not_answered_and_comes_in_when_the_store_is_back() {
+    for written in [Written::No, Written::Perhaps] {
+        let store = Failing::after(1, written);
+        let (runtime, world) = runtime(store.clone());
+        let doubtful = call(&runtime).await;
+        assert_eq!((doubtful.status, doubtful.data, world.load(Ordering::SeqCst)), (Status::InDoubt, None, 1));
+        assert_eq!(doubtful.error.unwrap().code, "store_unavailable");
+        store.mend();
+        // Waits for the running claim; its report comes in behind the scenes.
+        let settled = call(&runtime).await;
+        assert_eq!((settled.status, settled.replayed), (Status::Success, true), "{written:?}");
+        assert_eq!((settled.data.unwrap().as_str(), world.load(Ordering::SeqCst)), ("7", 1));
+        let receipts = runtime.ledger().receipts(&Tenant::new("acme").unwrap(), None).await.unwrap();
+        assert_eq!(receipts.iter().filter(|r| r.outcome == "done").count(), 1, "{written:?}");
+    }
+}

@@ -1,0 +1,29 @@
+# Habits. `just` lists them.
+
+default:
+    @just --list
+
+# What CI runs.
+check: fmt lint test deny
+
+fmt:
+    cargo fmt --all --check
+
+lint:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Installs what the tests need and runs all of them.
+test *args:
+    ./test {{args}}
+
+# Licences, advisories, bans, sources. Needs cargo-deny.
+deny:
+    cargo deny --locked check
+
+# A payment that is made once although the process was killed in the middle.
+demo:
+    cargo run --release -p counterfoil -- demo
+
+# Durable effects per second on this disk, beside the raw limit.
+bench concurrency="1,64,1024" seconds="3":
+    cargo run --release -p counterfoil -- bench --concurrency {{concurrency}} --seconds {{seconds}}
