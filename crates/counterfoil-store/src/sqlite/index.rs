@@ -11,6 +11,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use counterfoil_core::StreamId;
 use rusqlite::{Connection, Row};
 
+use super::filter::Filter;
 use super::row::Fields;
 use super::schema::BLOCK_POSITIONS;
 
@@ -50,6 +51,9 @@ pub struct Index {
     awake: Map<Awake>,
     /// Block of positions → no stream in it expires sooner. May name superseded records: a hint where to look.
     soonest: BTreeMap<u64, i64>,
+    /// Streams that may be in the file, once `scanned` says that all of them were put in.
+    known: Filter,
+    scanned: Scanned,
     /// Every record up to here is reflected, and positions up to here are taken.
     pub last: u64,
     pub watermark: u64,
@@ -60,7 +64,50 @@ pub struct Index {
     pub epoch: u64,
 }
 
+/// How far the file's index was read into the filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scanned {
+    After(Option<StreamId>),
+    All,
+}
+
+impl Default for Scanned {
+    fn default() -> Self {
+        Self::After(None)
+    }
+}
+
+/// Streams read into the filter at a time.
+const SCAN_PAGE: usize = 512;
+
 impl Index {
+    /// Whether no record of `stream` was committed by anyone, as far as this process has looked.
+    pub fn absent(&self, stream: &StreamId) -> bool {
+        // Another process's tombstones were never seen here: then only the file knows.
+        self.scanned == Scanned::All && !self.doubtful && self.place(stream).is_none() && !self.known.may_hold(stream)
+    }
+
+    /// Next time, the file is asked: for a stream about which the filter turned out to be wrong.
+    pub fn suspect(&mut self, stream: &StreamId) {
+        self.known.insert(stream);
+    }
+
+    /// Where the next page of the file's index begins, while not all of it is in the filter.
+    pub fn to_scan(&self) -> Option<Option<StreamId>> {
+        match self.scanned {
+            Scanned::After(stream) => Some(stream),
+            Scanned::All => None,
+        }
+    }
+
+    /// Takes in the page that follows `after`. Of two readers that bring the same page, the second brings nothing new.
+    pub fn take_page(&mut self, after: Option<StreamId>, page: &[StreamId]) {
+        page.iter().for_each(|stream| self.known.insert(stream));
+        if self.scanned == Scanned::After(after) {
+            self.scanned = if page.len() < SCAN_PAGE { Scanned::All } else { Scanned::After(page.last().copied()) };
+        }
+    }
+
     /// Reads the index from the file. The caller holds a transaction, so that everything fits together.
     pub fn read(conn: &Connection) -> rusqlite::Result<Self> {
         let meta = Meta::read(conn)?;
@@ -88,6 +135,7 @@ impl Index {
             return;
         }
         self.last = record.pos;
+        self.known.insert(&record.stream);
         self.active.insert(record.stream, Place { pos: record.pos, version: record.version, awake: record.awake });
         if record.awake {
             self.awake.insert(record.stream, Awake { pos: record.pos, due: record.due });
@@ -198,6 +246,14 @@ pub fn each_newer(conn: &Connection, pos: u64, mut take: impl FnMut(Noted)) -> r
         take(Noted::of_row(row)?);
     }
     Ok(())
+}
+
+/// The streams of the file's index that follow `after`, a page of them.
+pub fn page_after(conn: &Connection, after: Option<StreamId>) -> rusqlite::Result<Vec<StreamId>> {
+    let mut page = conn.prepare_cached("SELECT stream FROM stream_index WHERE stream > ?1 ORDER BY stream LIMIT ?2")?;
+    let after = after.map_or_else(Vec::new, |stream| stream.0.to_vec());
+    let rows = page.query_map(rusqlite::params![after, SCAN_PAGE as i64], |row| row.get(0).map(StreamId))?;
+    rows.collect()
 }
 
 /// What `meta` says in one transaction.

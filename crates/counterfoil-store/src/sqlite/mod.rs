@@ -10,6 +10,7 @@
 
 mod browse;
 mod fault;
+mod filter;
 mod index;
 mod merge;
 mod open;
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use counterfoil_core::{StreamId, Timestamp};
 
@@ -63,7 +64,7 @@ impl Default for Options {
             snapshot_held_max: Duration::from_millis(20),
             busy_timeout: Duration::from_secs(5),
             readers: std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
-            map_bytes_max: 1 << 40,
+            map_bytes_max: 0,
         }
     }
 }
@@ -103,6 +104,11 @@ struct Shared {
     stats: Counters,
     /// The writer asks readers not to hold snapshots.
     release: AtomicBool,
+    /// When this process last knew of every commit of every process, in microseconds since `opened`; 0 for never.
+    caught_up: AtomicU64,
+    opened: Instant,
+    /// Loads that found nothing and had to ask the file.
+    misses: AtomicU64,
     /// There may be snapshots to end.
     sweep: AtomicBool,
     sweeper: OnceLock<Thread>,
@@ -129,6 +135,9 @@ impl Sqlite {
             pool: Pool::new(readers, browser),
             stats: Counters::default(),
             release: AtomicBool::new(false),
+            caught_up: AtomicU64::new(0),
+            opened: Instant::now(),
+            misses: AtomicU64::new(0),
             sweep: AtomicBool::new(false),
             sweeper: OnceLock::new(),
         });
@@ -179,7 +188,12 @@ impl Sqlite {
 
 impl Store for Sqlite {
     fn load(&self, stream: StreamId, reach: Reach) -> Eventually<'_, Result<History, StoreError>> {
-        Box::pin(async move { self.shared.pool.reader().load(&self.shared, stream, reach) })
+        Box::pin(async move {
+            if self.shared.surely_absent(&stream) {
+                return Ok(History::default());
+            }
+            self.shared.pool.reader().load(&self.shared, stream, reach)
+        })
     }
 
     fn append(&self, batch: Batch) -> Eventually<'_, Result<Position, AppendError>> {
@@ -210,6 +224,22 @@ impl Shared {
 
     fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
         self.index.write().expect("nothing panics while it changes the index")
+    }
+
+    /// Never written by this process, and by no other up to as long ago as a snapshot may be old.
+    fn surely_absent(&self, stream: &StreamId) -> bool {
+        let caught_up = Duration::from_micros(self.caught_up.load(Ordering::Acquire));
+        let recent = !caught_up.is_zero() && self.opened.elapsed() < caught_up + self.options.snapshot_held_max;
+        recent && self.index().absent(stream)
+    }
+
+    /// This moment, to be told to `caught_up` once everything committed before it is in the index.
+    fn moment(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn caught_up(&self, moment: u64) {
+        self.caught_up.fetch_max(moment, Ordering::AcqRel);
     }
 
     fn sweep_soon(&self) {

@@ -4,8 +4,8 @@
 //! that means for what is seen:
 //! - everything this `Store` value has acknowledged is seen at once: the index in memory knows it, and a snapshot
 //!   that is too old for it is renewed;
-//! - what *other* processes wrote may be missed for at most 20 ms, and only for a stream that was found at rest. When
-//!   the stream is open, or nothing is found, the answer comes from a fresh snapshot.
+//! - what *other* processes wrote may be missed for at most 20 ms, and only for a stream that was found at rest or not at all. When
+//!   the stream is open, the answer comes from a fresh snapshot. Whoever decides from an older view loses the race at the append.
 //!
 //! A snapshot holds up the WAL, so an idle one is ended by the sweeper, and all of them when the writer asks.
 
@@ -17,13 +17,16 @@ use rusqlite::{Connection, OptionalExtension, ToSql};
 
 use super::Shared;
 use super::fault::{corrupt, refused};
-use super::index::each_newer;
+use super::index::{each_newer, page_after};
 use super::row::{self, Fields};
 use super::writer::data_version;
 use crate::{History, Reach, StoreError, Version};
 
 /// Loads per snapshot. More gain nothing: the transaction's share is then far below a load's cost.
 const SNAPSHOT_LOADS_MAX: u32 = 1000;
+
+/// A command that makes one call does not read the whole index for it.
+const MISSES_BEFORE_SCAN: u64 = 32;
 
 /// Snapshots in a row without a change before the file is mapped. Each lasts for many loads or 20 ms.
 const QUIET_SNAPSHOTS: u32 = 5;
@@ -80,7 +83,12 @@ impl Reader {
         loop {
             match self.look(shared, stream, reach, fresh)? {
                 Look::Resting(history) => return Ok(history),
-                Look::Other(history) if fresh => return Ok(history),
+                Look::Other(history) if fresh => {
+                    if history.version == Version::NONE {
+                        self.missed(shared)?;
+                    }
+                    return Ok(history);
+                }
                 Look::Missing(pos) if fresh => return self.missing(stream, pos),
                 Look::Behind | Look::Other(_) | Look::Missing(_) => {
                     self.renew(shared)?;
@@ -88,6 +96,17 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// Nothing was found. Where that happens often, the filter is filled that makes it cheap.
+    fn missed(&self, shared: &Shared) -> Result<(), StoreError> {
+        if shared.misses.fetch_add(1, Ordering::Relaxed) < MISSES_BEFORE_SCAN {
+            return Ok(());
+        }
+        let Some(after) = shared.index().to_scan() else { return Ok(()) };
+        let page = page_after(&self.conn, after).map_err(refused)?;
+        shared.index_mut().take_page(after, &page);
+        Ok(())
     }
 
     fn look(&self, shared: &Shared, stream: StreamId, reach: Reach, fresh: bool) -> Result<Look, StoreError> {
@@ -178,6 +197,7 @@ impl Reader {
     pub fn renew(&mut self, shared: &Shared) -> Result<u64, StoreError> {
         self.end().map_err(refused)?;
         self.map_when_quiet(shared).map_err(refused)?;
+        let moment = shared.moment();
         // Read before the snapshot begins, so that it shows at least this.
         let (last, epoch) = {
             let index = shared.index();
@@ -185,6 +205,7 @@ impl Reader {
         };
         self.conn.prepare_cached("BEGIN").and_then(|mut begin| begin.execute([])).map_err(refused)?;
         let last = last.max(self.catch_up(shared)?);
+        shared.caught_up(moment);
         let data_version = data_version(&self.conn).map_err(refused)?;
         self.quiet = if data_version == self.data_version { self.quiet.saturating_add(1) } else { 0 };
         self.data_version = data_version;

@@ -78,10 +78,14 @@ impl Writer {
         // Only if an earlier ROLLBACK failed: a transaction of which nothing is known is still open.
         self.roll_back();
         run(&self.conn, "BEGIN IMMEDIATE").map_err(refused)?;
+        // Nobody else commits while the write lock is held.
+        let moment = shared.moment();
         self.follow(shared).map_err(|error| {
             self.roll_back();
             refused(error)
-        })
+        })?;
+        shared.caught_up(moment);
+        Ok(())
     }
 
     fn follow(&mut self, shared: &Shared) -> rusqlite::Result<()> {
@@ -146,7 +150,12 @@ impl Writer {
             }
             previous.push(if let Stand::Live { pos, .. } = stand { pos } else { 0 });
         }
-        if conflicts.is_empty() { Ok(previous) } else { Err(AppendError::Conflict { streams: conflicts }) }
+        if conflicts.is_empty() {
+            return Ok(previous);
+        }
+        let mut index = shared.index_mut();
+        conflicts.iter().for_each(|stream| index.suspect(stream));
+        Err(AppendError::Conflict { streams: conflicts })
     }
 
     fn insert(&mut self, shared: &Shared, batch: &Batch, previous: &[u64]) -> rusqlite::Result<()> {

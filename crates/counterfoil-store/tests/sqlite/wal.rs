@@ -70,7 +70,8 @@ fn idle_readers_let_go_by_themselves() {
 fn writes_to_a_mapped_file_are_seen() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("ledger.db");
-    let options = || Options { snapshot_held_max: Duration::ZERO, readers: 1, checkpoint_pages: 5, ..Options::default() };
+    let options =
+        || Options { snapshot_held_max: Duration::ZERO, readers: 1, checkpoint_pages: 5, map_bytes_max: 1 << 30, ..Options::default() };
     let (here, there) = (open(&path, options()), open(&path, options()));
     for expected in 0..40 {
         append(if expected % 3 == 0 { &here } else { &there }, vec![write(1, expected), write(expected + 2, 0)]).expect("in turns");

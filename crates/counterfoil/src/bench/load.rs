@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use counterfoil::compose::Opened;
 use counterfoil_core::ids::CallKey;
-use counterfoil_core::{Call, Caller, CanonicalJson, Policy, Tenant, ToolName};
+use counterfoil_core::{Call, Caller, CanonicalJson, EffectKey, Policy, Tenant, ToolName};
 use counterfoil_runtime::{Builder, FnTool, Invocation, Registered, Runtime, Status};
 
 /// Callers while filling.
@@ -53,7 +53,7 @@ impl Tally {
 impl Load {
     pub async fn new(opened: &Opened) -> anyhow::Result<Self> {
         let runtime = Builder::new(opened.store.clone()).build()?;
-        let noop = FnTool::new(|call: Invocation| async move { Ok(result(&call)) });
+        let noop = FnTool::new(|call: Invocation| async move { Ok(result(&call.key)) });
         runtime.register(Registered::new(ToolName::new("bench")?, noop, Policy::default()));
         // Each benchmark has keys of its own, also on a ledger that another one filled.
         let first = u64::from(std::process::id()) << 40;
@@ -183,14 +183,11 @@ async fn one(runtime: &Runtime, n: u64) -> anyhow::Result<()> {
 
 /// About what an agent's call looks like: 200 bytes of arguments, 300 of result.
 fn call(n: u64) -> Call {
-    let args = format!(
-        r#"{{"body":{{"amount":1999,"currency":"EUR","customer":"cus_{n:016x}","note":"{n:032x}"}},"method":"POST","url":"https://api.example.com/v1/orders/{n:016x}"}}"#
-    );
     Call {
         tenant: Tenant::new("bench").expect("a plain word"),
         caller: Caller::new("bench").expect("a plain word"),
         tool: ToolName::new("bench").expect("a plain word"),
-        args: CanonicalJson::parse(&args).expect("JSON"),
+        args: CanonicalJson::parse(&args(n)).expect("JSON"),
         key: Some(CallKey::new(&format!("order-{n}")).expect("printable")),
         run: None,
         step: None,
@@ -198,10 +195,17 @@ fn call(n: u64) -> Call {
     }
 }
 
-fn result(call: &Invocation) -> serde_json::Value {
+pub fn args(n: u64) -> String {
+    format!(
+        r#"{{"body":{{"amount":1999,"currency":"EUR","customer":"cus_{n:016x}","note":"{n:032x}"}},"method":"POST","url":"https://api.example.com/v1/orders/{n:016x}"}}"#
+    )
+}
+
+pub fn result(key: &EffectKey) -> serde_json::Value {
+    let key = key.to_string();
     serde_json::json!({
-        "status": 201, "id": format!("ord_{}", &call.key.to_string()[..16]), "object": "order", "state": "accepted", "amount": 1999,
-        "currency": "EUR", "created": 1_763_234_567, "etag": call.key.to_string(), "livemode": false,
-        "headers": { "content-type": "application/json", "x-request-id": &call.key.to_string()[16..48] },
+        "status": 201, "id": format!("ord_{}", &key[..16]), "object": "order", "state": "accepted", "amount": 1999,
+        "currency": "EUR", "created": 1_763_234_567, "etag": key, "livemode": false,
+        "headers": { "content-type": "application/json", "x-request-id": &key[16..48] },
     })
 }

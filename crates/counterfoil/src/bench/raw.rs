@@ -1,4 +1,6 @@
 //! The limit of this disk: the same bytes appended to a plain file, group commit with fdatasync, a hash map as index, no engine.
+//!
+//! Its callers make their arguments and results as those of the ledger do; what is missing up to the ledger's bytes is padding.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -9,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use counterfoil_core::ids::Digest32;
 use tokio::sync::oneshot;
 
 use super::load::Tally;
@@ -17,7 +20,7 @@ use super::load::Tally;
 const AHEAD_BYTES: u64 = 64 << 20;
 
 struct Append {
-    key: u64,
+    key: [u8; 32],
     bytes: Vec<u8>,
     done: oneshot::Sender<()>,
 }
@@ -52,8 +55,9 @@ pub async fn run(path: &Path, concurrency: usize, span: Duration, bytes_per_appe
                 let mut n = caller << 32;
                 while !stop.load(Ordering::Relaxed) {
                     let asked = Instant::now();
-                    append(&queue, n, bytes_per_append).await?;
-                    append(&queue, n, bytes_per_append).await?;
+                    let key = Digest32::of(&n.to_be_bytes());
+                    append(&queue, key, super::load::args(n), bytes_per_append).await?;
+                    append(&queue, key, super::load::result(&key).to_string(), bytes_per_append).await?;
                     latencies.push(u32::try_from(asked.elapsed().as_micros()).unwrap_or(u32::MAX));
                     n += 1;
                 }
@@ -75,12 +79,13 @@ pub async fn run(path: &Path, concurrency: usize, span: Duration, bytes_per_appe
     Ok(Tally::new(latencies.len() as u64, elapsed, latencies))
 }
 
-async fn append(queue: &Queue, key: u64, bytes: usize) -> anyhow::Result<()> {
+async fn append(queue: &Queue, key: Digest32, text: String, bytes: usize) -> anyhow::Result<()> {
     let (done, written) = oneshot::channel();
-    let record = vec![b'x'; bytes];
+    let mut record = text.into_bytes();
+    record.resize(bytes, b' ');
     {
         let mut waiting = lock(queue);
-        waiting.appends.push(Append { key, bytes: record, done });
+        waiting.appends.push(Append { key: key.0, bytes: record, done });
         if waiting.parked {
             queue.arrived.notify_one();
         }
@@ -99,7 +104,7 @@ fn open(path: &Path) -> anyhow::Result<File> {
 }
 
 fn write(file: &File, queue: &Queue) -> std::io::Result<()> {
-    let mut index: HashMap<u64, u64> = HashMap::new();
+    let mut index: HashMap<[u8; 32], u64> = HashMap::new();
     let (mut end, mut frame) = (0, Vec::new());
     loop {
         let appends = {
