@@ -16,6 +16,7 @@ use counterfoil_core::retry::{self, Series};
 use counterfoil_core::{Failure, Json, Outcome, Success, Timestamp};
 
 use crate::ledger::{Ending, Ledger, LedgerError, Permit, Sealed, evidence, next_receipt};
+use crate::liveness::Unsettled;
 use crate::registry::Registered;
 use crate::tool::{Invocation, ProbeAnswer};
 
@@ -150,7 +151,7 @@ pub(crate) async fn finish(ledger: &Ledger, permit: &Permit, concluding: &Conclu
 }
 
 /// Brings a report in when the store is back. Until then the effect is in doubt for everyone else.
-pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Concluded) {
+pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Concluded, unsettled: Unsettled) {
     tracing::error!(effect = %permit.key(), "an outcome could not be recorded; it is kept in memory and tried again");
     tokio::spawn(async move {
         loop {
@@ -165,6 +166,7 @@ pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Conclu
             };
             match finish(&ledger, &permit, &concluding).await {
                 Ok(effect) => {
+                    unsettled.settled();
                     tracing::warn!(effect = %effect.key, state = effect.state.word(), "the outcome is recorded after all");
                     return;
                 }

@@ -2,11 +2,14 @@
 //!
 //! Each process holds an operating-system lock on a file of its own beside the ledger; the kernel gives it back when the process ends, however it
 //! ends. So a claim of a killed process need not be waited out. A paused process still holds its lock. "Gone" is only said when the lock
-//! could be taken; whatever is uncertain (no file, another host) is "not known to be gone", and the lease decides.
+//! could be taken; whatever is uncertain (no file, another host) is "not known to be gone", and the lease decides. So a process that ends with a claim
+//! whose outcome it could not record leaves its file behind, without the lock: others know at once.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::WorkerId;
@@ -25,8 +28,23 @@ pub enum Liveness {
 pub struct Locks {
     dir: PathBuf,
     own: PathBuf,
+    unsettled: Arc<AtomicUsize>,
     /// Held as long as this process lives.
     _lock: File,
+}
+
+/// A claim that is made or about to be made. Unless it is settled, the worker's file outlives the worker.
+#[derive(Debug)]
+#[must_use]
+pub struct Unsettled(Option<Arc<AtomicUsize>>);
+
+impl Unsettled {
+    /// Its outcome is recorded, or there was no claim after all.
+    pub fn settled(self) {
+        if let Some(count) = self.0 {
+            count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Liveness {
@@ -40,7 +58,17 @@ impl Liveness {
             TryLockError::Error(e) => e,
             TryLockError::WouldBlock => io::Error::other(format!("another process calls itself {worker}")),
         })?;
-        Ok(Self::Locks(Locks { dir: dir.to_owned(), own, _lock: lock }))
+        Ok(Self::Locks(Locks { dir: dir.to_owned(), own, unsettled: Arc::default(), _lock: lock }))
+    }
+
+    pub fn claiming(&self) -> Unsettled {
+        Unsettled(match self {
+            Self::Leases => None,
+            Self::Locks(locks) => {
+                locks.unsettled.fetch_add(1, Ordering::SeqCst);
+                Some(locks.unsettled.clone())
+            }
+        })
     }
 
     /// Whether `worker` is certainly dead.
@@ -57,8 +85,10 @@ impl Liveness {
 
 impl Drop for Locks {
     fn drop(&mut self) {
-        // Best effort: a file left behind is swept later.
-        drop(std::fs::remove_file(&self.own));
+        if self.unsettled.load(Ordering::SeqCst) == 0 {
+            // Best effort: a file left behind is swept later.
+            drop(std::fs::remove_file(&self.own));
+        }
     }
 }
 
@@ -91,5 +121,20 @@ mod tests {
         // What a kill leaves behind: the file, without its lock.
         std::fs::write(dir.path().join("killed"), "").unwrap();
         assert!(first.gone(&WorkerId::new("killed").unwrap()));
+    }
+
+    #[test]
+    fn a_worker_that_ends_with_an_open_claim_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b, c) = (WorkerId::new("a").unwrap(), WorkerId::new("b").unwrap(), WorkerId::new("c").unwrap());
+        let watching = Liveness::announce(dir.path(), &a).unwrap();
+        let tidy = Liveness::announce(dir.path(), &b).unwrap();
+        tidy.claiming().settled();
+        drop(tidy);
+        assert!(!dir.path().join("b").exists(), "nothing is left of it");
+        let broken = Liveness::announce(dir.path(), &c).unwrap();
+        let _claim = broken.claiming();
+        drop(broken);
+        assert!(watching.gone(&c));
     }
 }

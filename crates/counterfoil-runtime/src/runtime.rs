@@ -318,7 +318,16 @@ impl Inner {
             Err(message) => return Ok(Err(Ending::NotAdmitted(Status::Error, AnswerError::new("budget_exceeded", message)))),
         };
         let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
-        let permit = self.ledger.begin(effect, attempt, policy.lease, opened.into_iter().collect(), beside).await?; // the claim is durable
+        let unsettled = self.liveness.claiming();
+        let permit = match self.ledger.begin(effect, attempt, policy.lease, opened.into_iter().collect(), beside).await {
+            Ok(permit) => permit, // the claim is durable
+            Err(LedgerError::Conflict) => {
+                unsettled.settled();
+                return Err(LedgerError::Conflict);
+            }
+            // It may have been written all the same.
+            Err(error) => return Err(error),
+        };
         task.series.attempts += 1;
         task.unrecorded = true;
         let alive = self.heartbeat.watch(&permit);
@@ -336,6 +345,7 @@ impl Inner {
         drop(alive);
         match recorded {
             Ok(effect) => {
+                unsettled.settled();
                 task.unrecorded = false;
                 if let Err(error) = self.gates.report(pass, policy, &outcome).await {
                     // The outcome stands; the breaker will count the next one.
@@ -345,7 +355,7 @@ impl Inner {
             }
             Err(error) => {
                 // Not recorded, so not answered. The report is kept and brought in when the store is back.
-                conclude::keep_trying(self.ledger.clone(), permit, concluding.into_owned());
+                conclude::keep_trying(self.ledger.clone(), permit, concluding.into_owned(), unsettled);
                 Err(error)
             }
         }

@@ -1,6 +1,6 @@
 //! What is printed, and the exit code that goes with it. Data on stdout, the rest on stderr.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table, presets};
@@ -58,7 +58,10 @@ pub fn start_logging(level: Log) {
         Log::Debug => "debug",
     };
     let filter = tracing_subscriber::EnvFilter::new(format!("{filter},hyper=warn,reqwest=warn,rustls=warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).without_time().init();
+    // Colours are for eyes: not for a file, a pipe, or whoever said NO_COLOR.
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    lines.with_target(false).without_time().init();
 }
 
 pub fn failed(global: &Global, error: &anyhow::Error) -> ExitCode {

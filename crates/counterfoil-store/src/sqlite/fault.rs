@@ -1,5 +1,6 @@
 //! SQLite's errors in the words of the border.
 
+use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use rusqlite::{Error, ErrorCode};
 
 use crate::{StoreError, Written};
@@ -32,7 +33,15 @@ fn said(error: &Error, written: Written) -> StoreError {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             StoreError::Corrupt { place: "the database file".into(), message: error.to_string() }
         }
-        _ => StoreError::Unavailable { message: error.to_string(), written },
+        _ => StoreError::Unavailable { message: words(error), written },
+    }
+}
+
+/// What SQLite says, except where a full disk makes it say "disk I/O error".
+pub fn words(error: &Error) -> String {
+    match error.sqlite_error() {
+        Some(failure) if failure.extended_code == SQLITE_IOERR_SHMSIZE => "the disk is full: no space for the -shm file".into(),
+        _ => error.to_string(),
     }
 }
 

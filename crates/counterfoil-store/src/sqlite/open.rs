@@ -164,7 +164,7 @@ fn use_wal(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {
 }
 
 pub fn explain(path: &Path, error: &rusqlite::Error) -> OpenError {
-    let (path, message) = (path.to_owned(), error.to_string());
+    let (path, message) = (path.to_owned(), super::fault::words(error));
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => OpenError::NotALedger { path, found: "it is not an SQLite database".into() },
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenError::ReadOnly { path, message },

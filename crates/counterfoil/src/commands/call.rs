@@ -33,12 +33,17 @@ fn name<K: Kind>(flag: &str, text: &str) -> anyhow::Result<Name<K>> {
 fn read_args(typed: &str) -> anyhow::Result<String> {
     // One byte more than allowed is enough to say that it is too much.
     let limit = ARGS_BYTES_MAX as u64 + 1;
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let read = match typed.strip_prefix('@') {
-        _ if typed == "-" => std::io::stdin().take(limit).read_to_string(&mut text),
-        Some(path) => std::fs::File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text)),
+        _ if typed == "-" => std::io::stdin().take(limit).read_to_end(&mut bytes),
+        Some(path) => std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)),
         None => return Ok(typed.to_owned()),
     };
-    read.map_err(|e| Refused::usage("invalid_arguments", format!("--args {typed}: {e}; nothing was run")))?;
-    Ok(text)
+    let refused = |why: String| Refused::usage("invalid_arguments", format!("--args {typed}: {why}; nothing was run"));
+    read.map_err(|e| refused(e.to_string()))?;
+    if bytes.len() > ARGS_BYTES_MAX {
+        let why = format!("more than {ARGS_BYTES_MAX} bytes, which is all that is taken: pass a reference instead of the thing itself");
+        return Err(refused(why));
+    }
+    String::from_utf8(bytes).map_err(|e| refused(format!("not UTF-8 text at byte {}", e.utf8_error().valid_up_to())))
 }

@@ -45,14 +45,15 @@ pub fn config_refused(errors: ConfigErrors) -> anyhow::Error {
 }
 
 fn open_refused(error: compose::ComposeError) -> anyhow::Error {
-    use counterfoil_store::OpenError;
-    let code = match &error {
-        compose::ComposeError::UnknownStore { .. } => "store_unknown",
-        compose::ComposeError::Open(OpenError::NotALedger { .. }) => "not_a_ledger",
-        compose::ComposeError::Open(OpenError::TooNew { .. }) => "ledger_too_new",
-        compose::ComposeError::Open(OpenError::ReadOnly { .. }) => "ledger_read_only",
-        compose::ComposeError::Tool { .. } | compose::ComposeError::Schema { .. } => "config_invalid",
-        _ => return error.into(),
+    use counterfoil_store::{OpenError, StoreError};
+    let (exit, code) = match &error {
+        compose::ComposeError::UnknownStore { .. } => (Exit::Usage, "store_unknown"),
+        compose::ComposeError::Open(OpenError::NotALedger { .. }) => (Exit::Usage, "not_a_ledger"),
+        compose::ComposeError::Open(OpenError::TooNew { .. }) => (Exit::Usage, "ledger_too_new"),
+        compose::ComposeError::Open(OpenError::ReadOnly { .. }) => (Exit::Usage, "ledger_read_only"),
+        compose::ComposeError::Open(OpenError::Store(StoreError::Corrupt { .. })) => (Exit::Broken, "ledger_corrupt"),
+        compose::ComposeError::Open(_) | compose::ComposeError::Workers { .. } => (Exit::Broken, "store_unavailable"),
+        compose::ComposeError::Tool { .. } | compose::ComposeError::Schema { .. } => (Exit::Usage, "config_invalid"),
     };
-    Refused { exit: Exit::Usage, code, message: error.to_string(), detail: None }.into()
+    Refused { exit, code, message: format!("{error}; nothing was run"), detail: None }.into()
 }

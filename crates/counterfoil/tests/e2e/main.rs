@@ -1,0 +1,20 @@
+//! The whole, from outside: the real binary, real processes, real kills, and a world in a process of its own that counts what was done to it.
+//!
+//! Tests are named after the scenarios they show. Each has a directory, a ledger and a world of its own, so all of them run at once; each asserts
+//! on the world's counter and on what was answered, never on the ledger's records alone. Nothing sleeps where an event can be awaited.
+//! Variables: `COUNTERFOIL_KILL_ROUNDS` (how often the worker is killed) and `COUNTERFOIL_KILL_SEED`.
+
+mod breakers;
+mod crashes;
+mod disks;
+mod keys;
+mod kill_loop;
+mod lab;
+mod leases;
+mod output;
+mod parts;
+mod refusals;
+mod replays;
+mod retries;
+mod worker;
+mod world;

@@ -1,0 +1,111 @@
+//! What is printed: JSON wherever it is asked for, tables for people, exit codes for scripts.
+
+use serde_json::{Value, json};
+
+use crate::lab::{EXIT_CANCELLED, EXIT_DONE, EXIT_FAILED, EXIT_IN_DOUBT, EXIT_PENDING, EXIT_REFUSED, Lab};
+
+const CONFIG: &str = r#"
+tools:
+  charge:
+    description: Charge a card
+    http: { method: POST, url: "WORLD/charge", json: "${args}" }
+    undo: { tool: refund, args: { charge: "${result.id}" } }
+  refund:
+    http: { method: POST, url: "WORLD/refund", json: "${args}" }
+    repeat: keyed
+  wire:
+    http: { method: POST, url: "WORLD/wire", json: "${args}" }
+    approval: "args.cents > 100"
+    timeout: 10s
+"#;
+
+/// Every command, in an order that gives each something to do. Stdout is one JSON value each time.
+#[test]
+fn json_is_printed_by_every_command() {
+    let lab = Lab::new(CONFIG);
+    let json = |args: &[&str], exit: i32| {
+        let run = lab.json(args);
+        assert_eq!(run.code, exit, "{args:?}: {run:?}");
+        run.value()
+    };
+    json(&["init", "other.yaml"], EXIT_DONE);
+    json(&["init", "other.yaml"], EXIT_REFUSED);
+    assert_eq!(json(&["tools", "check"], EXIT_DONE)["tools"], 3);
+    assert_eq!(json(&["tools", "list"], EXIT_DONE)[0]["name"], "charge");
+    assert_eq!(json(&["tools", "show", "wire"], EXIT_DONE)["approval"], true);
+    json(&["tools", "show", "wrie"], EXIT_REFUSED);
+    let done = json(&["call", "charge", "--key", "k"], EXIT_DONE);
+    let key = |value: &Value| value["effect"].as_str().unwrap().to_owned();
+    assert_eq!(json(&["effects", "show", &key(&done)], EXIT_DONE)["state"], "done");
+    assert_eq!(json(&["effects", "list", "--tool", "charge"], EXIT_DONE)["effects"][0]["state"], "done");
+    assert_eq!(json(&["effects", "undo", &key(&done), "--by", "ada"], EXIT_DONE)["status"], "success");
+    assert_eq!(json(&["effects", "show", &key(&done)], EXIT_DONE)["state"], "undone");
+    assert_eq!((lab.world.acted("/charge"), lab.world.acted("/refund")), (1, 1));
+    // Approvals: one given, one denied, one withdrawn.
+    let asks = |n: &str| json(&["call", "wire", "--args", r#"{"cents":500}"#, "--key", n], EXIT_PENDING);
+    let (a, b, c) = (asks("a"), asks("b"), asks("c"));
+    assert_eq!((&a["status"], lab.world.seen("/wire").arrived), (&json!("waiting_approval"), 0));
+    assert_eq!(json(&["effects", "approve", &key(&a), "--by", "ada"], EXIT_DONE)["status"], "success");
+    json(&["effects", "approve", &key(&a), "--by", "ada"], EXIT_REFUSED);
+    assert_eq!(json(&["effects", "deny", &key(&b), "--by", "ada", "--why", "too much"], EXIT_DONE)["state"], "failed");
+    assert_eq!(json(&["effects", "cancel", &key(&c), "--by", "ada"], EXIT_DONE)["state"], "cancelled");
+    assert_eq!(json(&["call", "wire", "--args", r#"{"cents":500}"#, "--key", "b"], EXIT_FAILED)["error"]["code"], "approval_denied");
+    assert_eq!(json(&["call", "wire", "--args", r#"{"cents":500}"#, "--key", "c"], EXIT_CANCELLED)["status"], "cancelled");
+    assert_eq!(lab.world.acted("/wire"), 1, "only what was approved, and once");
+    lab.world.rules("/charge", json!({ "next": [{ "status": 422, "act": false }, { "status": 500 }] }));
+    let failed = json(&["call", "charge", "--key", "no"], EXIT_FAILED);
+    let doubt = json(&["call", "charge", "--key", "?"], EXIT_IN_DOUBT);
+    assert_eq!(json(&["effects", "retry", &key(&failed), "--by", "ada"], EXIT_DONE)["status"], "success");
+    json(&["effects", "retry", &key(&doubt)], EXIT_REFUSED);
+    assert_eq!(json(&["effects", "resolve", &key(&doubt), "--undo", "--result", r#"{"id":"e-9"}"#], EXIT_DONE)["status"], "success");
+    assert_eq!(lab.world.acted("/refund"), 2);
+    assert_eq!(json(&["breakers", "list"], EXIT_DONE).as_array().unwrap().len(), 3);
+    json(&["breakers", "open", "wire"], EXIT_DONE);
+    json(&["call", "wire", "--args", r#"{"cents":1}"#, "--key", "d"], EXIT_REFUSED);
+    json(&["breakers", "reset", "wire"], EXIT_DONE);
+    assert_eq!(json(&["recover"], EXIT_DONE)["recovered"], json!([]));
+    assert!(json(&["receipts", "list"], EXIT_DONE).as_array().unwrap().len() >= 7);
+    assert!(json(&["receipts", "verify"], EXIT_DONE)["verified"].as_u64().unwrap() >= 7);
+    assert_eq!(json(&["effects", "prune"], EXIT_DONE)["pruned"], 0);
+    assert_eq!(json(&["doctor"], EXIT_DONE)["ok"], true);
+}
+
+#[test]
+fn people_read_tables_and_short_stories() {
+    let lab = Lab::new(CONFIG);
+    let tools = lab.run(&["tools", "list"]);
+    assert_eq!(words(&tools.stdout, 0), ["TOOL", "EFFECT", "REPEAT", "TIMEOUT", "PROBE", "DESCRIPTION"]);
+    assert_eq!(words(&tools.stdout, 1), ["charge", "write", "never", "30s", "no", "Charge", "a", "card"]);
+    assert_eq!(words(&tools.stdout, 3), ["wire", "write", "never", "10s", "no"]);
+    let first = lab.run(&["call", "charge", "--key", "k"]);
+    assert_eq!(first.stdout, "{\"id\":\"e-1\"}\n", "data on stdout, and nothing else");
+    let story: Vec<&str> = first.stderr.lines().collect();
+    assert!(story[0].starts_with("done in ") && story[0].ends_with(" ms (attempt 1)"), "{story:?}");
+    assert!(story[1].starts_with("  effect  ") && story[2].starts_with("  receipt "), "{story:?}");
+    let again = lab.run(&["call", "charge", "--key", "k"]);
+    assert_eq!((again.stdout, again.stderr.lines().next()), (first.stdout, Some("replayed: the recorded result; nothing was run")));
+    let effect = story[1].trim_start_matches("  effect  ");
+    let listed = lab.run(&["effects", "list"]);
+    assert_eq!(words(&listed.stdout, 0), ["EFFECT", "STATE", "TOOL", "RUN", "AGE"]);
+    assert_eq!(words(&listed.stdout, 1)[..3], [effect, "done", "charge"]);
+    lab.world.then("/wire", json!({ "status": 500 }));
+    let doubt = lab.run(&["call", "wire", "--args", r#"{"cents":1}"#, "--key", "w"]);
+    assert_eq!((doubt.code, doubt.stdout.as_str(), doubt.stderr.lines().next()), (EXIT_IN_DOUBT, "", Some("IN DOUBT")));
+    assert!(doubt.stderr.contains("counterfoil effects resolve "), "what to do: {}", doubt.stderr);
+    let inbox = lab.run(&["effects", "list", "--state", "in_doubt"]);
+    assert_eq!((inbox.stdout.lines().count(), words(&inbox.stdout, 1)[1]), (2, "in_doubt"));
+    let show = lab.run(&["effects", "show", words(&inbox.stdout, 1)[0]]);
+    assert!(show.stdout.contains("     state  in_doubt\n") && show.stdout.contains("   history\n"), "{}", show.stdout);
+    assert_eq!(lab.run(&["receipts", "verify"]).stdout, "1 receipt, every link holds\n");
+    let help = lab.run(&["--help"]).stdout;
+    for line in ["0  done (or replayed)", "3  refused: nothing was run", "5  in doubt", "7  cancelled"] {
+        assert!(help.contains(line), "{help}");
+    }
+    let refused = lab.run(&["call", "charge", "--args", r#"{"other":1}"#, "--key", "k"]);
+    assert_eq!((refused.code, refused.stderr.lines().next()), (EXIT_REFUSED, Some("refused: nothing was run")));
+    assert_eq!(lab.world.acted("/charge"), 1);
+}
+
+fn words(table: &str, line: usize) -> Vec<&str> {
+    table.lines().nth(line).unwrap_or_else(|| panic!("no line {line}: {table}")).split_whitespace().collect()
+}
