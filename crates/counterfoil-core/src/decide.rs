@@ -128,7 +128,10 @@ fn in_doubt(effect: &Effect, doubt: &Doubt, conditions: &Conditions<'_>) -> Deci
     let now = conditions.now;
     let policy = conditions.policy;
     if conditions.can_probe && conditions.series.probes < PROBES_PER_CALL_MAX {
-        let settled = doubt.since + policy.settle_after;
+        let settled = match policy.settle_after {
+            Some(delay) => doubt.since + delay,
+            None => doubt.since.max(doubt.claimed + policy.timeout),
+        };
         return if settled <= now { Decision::Probe } else { Decision::Wait { until: settled } };
     }
     let attempts_left = !conditions.series.is_over(&policy.retry, now) && doubt.not_before < conditions.series.deadline;
@@ -307,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_world_is_asked_once_it_had_time_and_once_per_call() {
-        let policy = Policy { settle_after: Duration::from_secs(3), ..Policy::default() };
+        let policy = Policy { settle_after: Some(Duration::from_secs(3)), ..Policy::default() };
         let doubt = effect([claimed(), finished(Ended::Unknown { failure: later(), not_before: NOW })]);
         let with = |probes, seconds| {
             let base = Conditions { can_probe: true, ..conditions(&policy) };

@@ -140,6 +140,8 @@ pub struct Retrying {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
     pub since: Timestamp,
+    /// When the attempt in doubt was claimed: it was dispatched after that.
+    pub claimed: Timestamp,
     pub attempt: u32,
     pub fence: Fence,
     pub failure: Failure,
@@ -446,7 +448,7 @@ impl Effect {
             State::WaitingApproval { expires, .. } => (true, Some(*expires)),
             State::Running(claim) => (true, Some(claim.lease_until)),
             State::Retrying(_) => (true, None),
-            State::InDoubt(doubt) => (true, opened.settles.then(|| doubt.next_look())),
+            State::InDoubt(doubt) => (true, opened.settles.then(|| doubt.next_look(self.attempts))),
             State::Undoing { since, .. } => (true, Some(*since)),
             State::UndoFailed { .. } => (true, None),
             State::Cancelled { late: None, .. } => (self.doubtful(), None),
@@ -518,12 +520,23 @@ const LOOK_AGAIN_DOUBLINGS_MAX: u32 = 9;
 
 impl Doubt {
     fn new(claim: &Claim, since: Timestamp, failure: Failure, not_before: Timestamp) -> Self {
-        Self { since, attempt: claim.attempt, fence: claim.fence, failure, not_before, probes: 0, probed_at: None, probe_said: None }
+        Self {
+            since,
+            claimed: claim.at,
+            attempt: claim.attempt,
+            fence: claim.fence,
+            failure,
+            not_before,
+            probes: 0,
+            probed_at: None,
+            probe_said: None,
+        }
     }
 
     /// When the runtime looks at it again by itself: at once the first time, then ever more rarely.
-    pub fn next_look(&self) -> Timestamp {
-        let looks = self.probes.max(self.attempt.saturating_sub(1));
+    /// `attempts` counts the repeats that could not settle it.
+    pub fn next_look(&self, attempts: u32) -> Timestamp {
+        let looks = self.probes.max(attempts.saturating_sub(1));
         if looks == 0 {
             return self.since;
         }

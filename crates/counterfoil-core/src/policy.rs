@@ -78,8 +78,9 @@ pub struct Policy {
     pub wait_max: Duration,
     /// A claim whose worker is silent for this long is in doubt.
     pub lease: Duration,
-    /// How long to wait after a doubt began before the probe's word counts: the provider's consistency delay.
-    pub settle_after: Duration,
+    /// How long to wait after a doubt began before the probe's word counts: the provider's own delay. `None`: until the lost attempt's
+    /// timeout is over, since the other side may still be at work on it.
+    pub settle_after: Option<Duration>,
     /// How long an approval may be outstanding before it counts as denied.
     pub approval_expires: Duration,
     /// Largest result kept in full.
@@ -103,7 +104,7 @@ impl Default for Policy {
             on_in_flight: OnInFlight::Wait,
             wait_max: Duration::from_secs(30),
             lease: Duration::from_secs(30),
-            settle_after: Duration::from_secs(1),
+            settle_after: None,
             approval_expires: Duration::from_secs(24 * 3600),
             result_bytes_max: RESULT_BYTES_MAX,
         }

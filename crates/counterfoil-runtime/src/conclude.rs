@@ -3,6 +3,7 @@
 //! Decides with values and leaves the writing to the ledger. Whatever happened is kept, also when it is not what was promised: an output that
 //! violates its schema is flagged, not refused. A doubt about something that only reads is no doubt: reading again does no harm.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,17 +12,18 @@ use counterfoil_core::entry::{Ended, Entry, Probed, UndoCall};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::outcome::Flag;
 use counterfoil_core::policy::EffectClass;
-use counterfoil_core::redact::{Salt, redact_args, redact_json, scrub, scrub_json, secrets};
+use counterfoil_core::redact::{Salt, redact_json, scrub, scrub_json, secrets};
 use counterfoil_core::retry::{self, Series};
-use counterfoil_core::{Failure, Json, Outcome, Success, Timestamp};
+use counterfoil_core::{EffectKey, Failure, Fence, Json, Outcome, Success, Timestamp};
 
 use crate::ledger::{Ending, Ledger, LedgerError, Permit, Sealed, evidence, next_receipt};
 use crate::liveness::Unsettled;
 use crate::registry::Registered;
-use crate::tool::{Invocation, ProbeAnswer};
+use crate::tool::{Invocation, ProbeAnswer, UndoPlan};
 
-/// How long between tries to bring in a report that could not be recorded.
-const KEEP_TRYING_EVERY: Duration = Duration::from_millis(500);
+/// How long between tries to bring in a report that could not be recorded: at first, and at most.
+const TRY_AGAIN_FIRST: Duration = Duration::from_millis(10);
+const TRY_AGAIN_MAX: Duration = Duration::from_millis(500);
 
 /// An attempt that ended, and what is needed to judge it.
 pub(crate) struct Concluding<'a> {
@@ -66,6 +68,10 @@ impl Concluding<'_> {
         let late = evidence(&outcome, undo.clone());
         let outcome = match outcome {
             Outcome::Done(success) => Ended::Done { success, undo, receipt },
+            // A refusal says nothing about an earlier attempt whose answer was lost: that one may have happened, and a person must look.
+            Outcome::NotDone(failure) if !failure.retriable && effect.doubtful() => {
+                Ended::Retry { failure, not_before: Timestamp::MAX, receipt: None }
+            }
             Outcome::NotDone(failure) if !failure.retriable => Ended::Failed { failure, receipt },
             Outcome::NotDone(failure) => {
                 let next = retry::next(&policy.retry, self.series, &failure, now, self.jitter);
@@ -116,7 +122,7 @@ impl Concluding<'_> {
     }
 
     fn undo(&self, result: &Json) -> Option<UndoCall> {
-        undo_call(self.tool, self.invocation, result, self.salt)
+        undo_call(self.tool, self.invocation, result)
     }
 }
 
@@ -129,21 +135,26 @@ pub(crate) fn redacted(tool: &Registered, invocation: &Invocation, json: &Json, 
     }
 }
 
-fn undo_call(tool: &Registered, invocation: &Invocation, result: &Json, salt: Option<&Salt>) -> Option<UndoCall> {
-    match tool.tool.undo_plan(invocation, result) {
-        Ok(plan) => plan.map(|plan| UndoCall {
-            tool: plan.tool,
-            args: match salt {
-                Some(salt) => redact_args(&plan.args, &tool.policy.redact, salt),
-                None => plan.args,
-            },
-        }),
+pub(crate) fn undo_call(tool: &Registered, invocation: &Invocation, result: &Json) -> Option<UndoCall> {
+    let planning = AssertUnwindSafe(|| tool.tool.undo_plan(invocation, result));
+    let planned = std::panic::catch_unwind(planning).unwrap_or_else(|_| Err("the tool panicked".into()));
+    match planned.and_then(|plan| plan.map(|plan| storable(tool, invocation, plan)).transpose()) {
+        Ok(undo) => undo,
         Err(error) => {
             // It happened; that its undo cannot be worked out does not change that. The operator sees that there is none.
             tracing::error!(effect = %invocation.key, tool = %tool.name, %error, "the undo of this effect cannot be worked out");
             None
         }
     }
+}
+
+/// An undo is kept in the ledger until it is asked for, so it cannot hold what must not be kept.
+fn storable(tool: &Registered, invocation: &Invocation, plan: UndoPlan) -> Result<UndoCall, String> {
+    let args = Json::from(plan.args.clone());
+    if scrub_json(&args, &secrets(&invocation.args, &tool.policy.redact)) != args {
+        return Err("its arguments would hold a redacted value, and the ledger keeps none".into());
+    }
+    Ok(UndoCall { tool: plan.tool, args: plan.args })
 }
 
 pub(crate) async fn finish(ledger: &Ledger, permit: &Permit, concluding: &Concluding<'_>) -> Result<Effect, LedgerError> {
@@ -154,8 +165,10 @@ pub(crate) async fn finish(ledger: &Ledger, permit: &Permit, concluding: &Conclu
 pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Concluded, unsettled: Unsettled) {
     tracing::error!(effect = %permit.key(), "an outcome could not be recorded; it is kept in memory and tried again");
     tokio::spawn(async move {
+        let mut pause = TRY_AGAIN_FIRST;
         loop {
-            tokio::time::sleep(KEEP_TRYING_EVERY).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(TRY_AGAIN_MAX);
             let concluding = Concluding {
                 tool: &concluded.tool,
                 invocation: &concluded.invocation,
@@ -180,6 +193,22 @@ pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Conclu
     });
 }
 
+/// Gives back a claim that may have been written although the store could not say so. This worker knows that it dispatched nothing.
+pub(crate) fn release(ledger: Arc<Ledger>, key: EffectKey, fence: Fence, unsettled: Unsettled) {
+    tokio::spawn(async move {
+        let mut pause = TRY_AGAIN_FIRST;
+        while let Err(error) = ledger.release(key, fence, "the claim could not be confirmed; nothing was dispatched").await {
+            if let LedgerError::Fold { .. } = error {
+                tracing::error!(effect = %key, %error, "a claim cannot be given back");
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(TRY_AGAIN_MAX);
+        }
+        unsettled.settled();
+    });
+}
+
 /// Records what a probe learned.
 pub(crate) async fn probed(
     ledger: &Ledger,
@@ -193,7 +222,7 @@ pub(crate) async fn probed(
     let (answer, sealed) = match answer {
         ProbeAnswer::Happened(success) => {
             let result = redacted(tool, invocation, &success.result, salt);
-            let undo = undo_call(tool, invocation, &success.result, salt);
+            let undo = undo_call(tool, invocation, &result);
             let sealed = Sealed { outcome: "probed_happened", result: result.digest(), by: None, started: now, ended: now };
             (Probed::Happened { result, undo, receipt: next_receipt(effect) }, Some(sealed))
         }

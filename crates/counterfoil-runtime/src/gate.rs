@@ -87,9 +87,10 @@ impl Gates {
     }
 
     /// Tells the breaker how the dispatch went, and writes down what changed.
-    pub async fn report(&self, mut pass: Pass, policy: &Policy, outcome: &Outcome) -> Result<(), LedgerError> {
+    pub async fn report(&self, mut pass: Pass, policy: &Policy, outcome: &Outcome, stopped: bool) -> Result<(), LedgerError> {
         pass.used = true;
-        let health = health_of(outcome);
+        // What was told to stop says nothing about the dependency.
+        let health = if stopped { Health::Silent } else { health_of(outcome) };
         if !self.count(&pass, policy, health) {
             return Ok(());
         }
@@ -278,7 +279,9 @@ fn health_of(outcome: &Outcome) -> Health {
         Outcome::Done(_) => Health::Good,
         Outcome::NotDone(failure) if failure.dependency => Health::Bad,
         // It answered, and said no: the dependency is alive.
-        Outcome::NotDone(_) => Health::Good,
+        Outcome::NotDone(failure) if failure.code.starts_with("http_") => Health::Good,
+        // Refused on our side, before anything was sent.
+        Outcome::NotDone(_) => Health::Silent,
         Outcome::Unknown(_) => Health::Bad,
     }
 }

@@ -67,6 +67,7 @@ impl Group {
         let thread = std::thread::Builder::new()
             .name("counterfoil-ledger".into())
             .spawn(move || {
+                let _closing = Closing(waiting.clone());
                 let mut put_off: Vec<Job> = Vec::new();
                 while let Some(jobs) = next_jobs(&waiting, &mut put_off) {
                     put_off = writer.commit(jobs);
@@ -111,6 +112,17 @@ impl Drop for Group {
     }
 }
 
+/// However the writer ends, nobody waits for it for ever: what is queued is dropped, and its callers are told "perhaps written".
+struct Closing(Arc<Queue>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let mut waiting = self.0.lock();
+        waiting.closed = true;
+        waiting.jobs.clear();
+    }
+}
+
 /// Blocks until there is something to write. `None`: closed and empty. What the last batch put off comes first.
 fn next_jobs(queue: &Queue, put_off: &mut Vec<Job>) -> Option<Vec<Job>> {
     let mut waiting = queue.lock();
@@ -148,7 +160,8 @@ struct Head {
 impl Writer {
     /// Commits as many of `jobs` as can be; returns those that must wait for the next batch.
     fn commit(&mut self, jobs: Vec<Job>) -> Vec<Job> {
-        let (mut jobs, rivals) = split(jobs);
+        let (jobs, rivals) = split(jobs);
+        let mut jobs = self.without_damaged_chains(jobs);
         let mut moved: HashMap<StreamId, Version> = HashMap::new();
         while !jobs.is_empty() {
             match self.append(&jobs) {
@@ -191,6 +204,20 @@ impl Writer {
         rest
     }
 
+    /// A receipt chain that cannot be read takes down the requests that need it, and no others.
+    fn without_damaged_chains(&mut self, jobs: Vec<Job>) -> Vec<Job> {
+        let mut whole = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let chain = job.request.receipt.as_ref().map(|draft| StreamId::chain(&draft.tenant, draft.run.as_ref()));
+            match chain.map(|stream| self.head(stream)).transpose() {
+                Err(error @ StoreError::Corrupt { .. }) => answer_all(vec![job], &AppendError::Store(error)),
+                // Whatever else is wrong with the store, the append itself will say.
+                Ok(_) | Err(StoreError::Unavailable { .. }) => whole.push(job),
+            }
+        }
+        whole
+    }
+
     fn append(&mut self, jobs: &[Job]) -> Result<(), AppendError> {
         let mut batch = Batch { writes: Vec::with_capacity(jobs.len() + 1) };
         let mut chains: Vec<Chain> = Vec::new();
@@ -230,7 +257,9 @@ impl Writer {
             Some(newest) => receipt::head_of(&newest.body)
                 .map_err(|e| StoreError::Corrupt { place: format!("receipt chain {stream}"), message: e.to_string() })?,
         };
-        Ok(Head { chain, version: history.version })
+        let head = Head { chain, version: history.version };
+        self.heads.insert(stream, head);
+        Ok(head)
     }
 }
 

@@ -191,33 +191,55 @@ impl Ledger {
 
     /// Records what the attempt said. The answer may be shown when this returns `Ok`. `conclude` is given the effect as it stands
     /// under the permit, heartbeats included: receipts are numbered by it.
-    pub async fn finish(&self, permit: &Permit, conclude: impl FnOnce(&Effect, Timestamp) -> Ending) -> Result<Effect, LedgerError> {
+    pub async fn finish(&self, permit: &Permit, conclude: impl Fn(&Effect, Timestamp) -> Ending) -> Result<Effect, LedgerError> {
         let mut effect = permit.lease.effect.lock().await;
-        let ended = self.clock.now();
-        let ending = conclude(&effect, ended);
-        let entry = Entry::Finished(Finished {
-            fence: permit.lease.fence,
-            attempt: permit.attempt,
-            started: permit.started,
-            ended,
-            outcome: ending.outcome.clone(),
-        });
-        let sealed = seal_of(&ending.outcome, permit.started, ended);
-        match self.record(&effect, vec![entry], sealed).await {
-            Ok(recorded) => {
-                *effect = recorded.clone();
-                Ok(recorded)
+        loop {
+            let ended = self.clock.now();
+            let ending = conclude(&effect, ended);
+            let entry = Entry::Finished(Finished {
+                fence: permit.lease.fence,
+                attempt: permit.attempt,
+                started: permit.started,
+                ended,
+                outcome: ending.outcome.clone(),
+            });
+            let sealed = seal_of(&ending.outcome, permit.started, ended);
+            match self.record(&effect, vec![entry], sealed).await {
+                Ok(recorded) => {
+                    *effect = recorded.clone();
+                    return Ok(recorded);
+                }
+                Err(LedgerError::Conflict) => match self.still_held(&permit.lease).await? {
+                    Some(current) => *effect = current,
+                    None => return self.report_late(permit, ending.evidence, ended).await,
+                },
+                Err(error) => return Err(error),
             }
-            Err(LedgerError::Conflict) => self.report_late(permit, ending.evidence, ended).await,
-            Err(error) => Err(error),
         }
     }
 
-    /// Gives the claim back: nothing was dispatched under it.
-    pub async fn release(&self, permit: &Permit, why: &str) -> Result<Effect, LedgerError> {
-        let effect = permit.lease.effect.lock().await;
-        let entry = Entry::Released { fence: permit.lease.fence, at: self.clock.now(), why: why.into() };
-        self.record(&effect, vec![entry], None).await
+    /// The effect as it is now, if this lease still holds it. A version that moved is not yet a permit that is lost: an older worker's late
+    /// report moves it too, and so does an append that was written although the store could not say so.
+    async fn still_held(&self, lease: &Lease) -> Result<Option<Effect>, LedgerError> {
+        let current = self.load(lease.key).await?;
+        let held = matches!(&current.state, State::Running(claim) if claim.fence == lease.fence);
+        Ok(held.then_some(current))
+    }
+
+    /// Gives back a claim of this worker that may or may not have been written: nothing was dispatched under it.
+    pub async fn release(&self, key: EffectKey, fence: Fence, why: &str) -> Result<(), LedgerError> {
+        loop {
+            let effect = self.load(key).await?;
+            let ours = matches!(&effect.state, State::Running(claim) if claim.fence == fence && claim.worker == self.worker);
+            if !ours {
+                return Ok(());
+            }
+            let entry = Entry::Released { fence, at: self.clock.now(), why: why.into() };
+            match self.record(&effect, vec![entry], None).await {
+                Err(LedgerError::Conflict) => continue,
+                released => return released.map(drop),
+            }
+        }
     }
 
     /// Says that the permit's holder is alive. `Conflict` means that the permit is lost.
@@ -227,19 +249,24 @@ impl Ledger {
         if !still_ours {
             return Ok(());
         }
-        let lease_until = self.clock.now() + lease.length;
-        let entry = Entry::Extended { fence: lease.fence, lease_until };
-        match self.record(&effect, vec![entry], None).await {
-            Ok(extended) => {
-                *effect = extended;
-                lease.until.store(lease_until.0, Ordering::SeqCst);
-                Ok(())
+        loop {
+            let lease_until = self.clock.now() + lease.length;
+            let entry = Entry::Extended { fence: lease.fence, lease_until };
+            match self.record(&effect, vec![entry], None).await {
+                Ok(extended) => {
+                    *effect = extended;
+                    lease.until.store(lease_until.0, Ordering::SeqCst);
+                    return Ok(());
+                }
+                Err(LedgerError::Conflict) => match self.still_held(lease).await? {
+                    Some(current) => *effect = current,
+                    None => {
+                        lease.lose();
+                        return Err(LedgerError::Conflict);
+                    }
+                },
+                Err(error) => return Err(error),
             }
-            Err(LedgerError::Conflict) => {
-                lease.lose();
-                Err(LedgerError::Conflict)
-            }
-            Err(error) => Err(error),
         }
     }
 

@@ -12,11 +12,10 @@ use counterfoil_core::retry::Series;
 use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant};
 use thiserror::Error;
 
-use crate::answer::{Answer, Status};
+use crate::answer::Answer;
 use crate::ledger::{LedgerError, Sealed, digest_of, next_receipt};
 use crate::registry::Registered;
 use crate::runtime::{Runtime, Task};
-use crate::tool::{Invocation, Stop};
 
 /// Who acts, and why: both end up in the ledger.
 #[derive(Debug, Clone)]
@@ -261,28 +260,29 @@ impl Runtime {
             series,
             runnable: true,
             unrecorded: false,
+            doubtful: false,
         };
         let undo_effect = self.inner.ledger.load(*undo).await?;
         let answer = self.settle(task, undo_effect).await;
-        let failure = match answer.status {
-            Status::Success => None,
-            Status::Error | Status::Timeout | Status::Cancelled => {
-                let (code, message) = answer.error.as_ref().map_or(("error", ""), |e| (e.code.as_str(), e.message.as_str()));
-                Some(Failure::new(code, message))
-            }
+        let Some(failure) = ended(&self.inner.ledger.load(*undo).await?.state) else {
             // Not ended: stays under way, and recovery goes on with it.
-            Status::InDoubt | Status::Pending | Status::WaitingApproval | Status::CircuitOpen => return Ok(answer),
+            return Ok(answer);
         };
-        let now = self.inner.clock.now();
         let result = failure.as_ref().map_or_else(|| answer.data.as_ref().map_or(Digest32([0; 32]), Json::digest), digest_of);
         let word = if failure.is_none() { "undone" } else { "undo_failed" };
-        let entry = Entry::UndoFinished { at: now, undo: *undo, failure, receipt: next_receipt(&effect) };
-        let sealed = Sealed { outcome: word, result, by: None, started: now, ended: now };
-        match self.inner.ledger.record(&effect, vec![entry], Some(sealed)).await {
-            // Another worker recorded the same end.
-            Ok(_) | Err(LedgerError::Conflict) => Ok(answer),
-            Err(error) => Err(error),
+        let mut effect = effect.clone();
+        while matches!(effect.state, State::Undoing { .. }) {
+            let now = self.inner.clock.now();
+            let entry = Entry::UndoFinished { at: now, undo: *undo, failure: failure.clone(), receipt: next_receipt(&effect) };
+            let sealed = Sealed { outcome: word, result, by: None, started: now, ended: now };
+            match self.inner.ledger.record(&effect, vec![entry], Some(sealed)).await {
+                Ok(_) => break,
+                // Another worker wrote: perhaps the same end.
+                Err(LedgerError::Conflict) => effect = self.inner.ledger.load(effect.key).await?,
+                Err(error) => return Err(error),
+            }
         }
+        Ok(answer)
     }
 
     async fn run_recorded(&self, effect: Effect) -> Result<Answer, OperateError> {
@@ -294,19 +294,9 @@ impl Runtime {
     fn undo_of(&self, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {
         let opened = effect.opened.as_ref()?;
         let tool = self.inner.tools.get(&opened.tool)?;
-        let invocation = Invocation {
-            tool: opened.tool.clone(),
-            tenant: opened.tenant.clone(),
-            key: effect.key,
-            attempt: effect.attempts,
-            run: opened.run.clone(),
-            args: opened.args.clone(),
-            timeout: tool.policy.timeout,
-            result_bytes_max: tool.policy.result_bytes_max,
-            stop: Stop::default(),
-        };
-        let plan = tool.tool.undo_plan(&invocation, result).ok()??;
-        Some(counterfoil_core::entry::UndoCall { tool: plan.tool, args: plan.args })
+        let task = self.recorded_task(effect)?;
+        let invocation = crate::runtime::invocation(&tool, &task.call, effect.key, effect.attempts);
+        crate::conclude::undo_call(&tool, &invocation, result)
     }
 
     /// One compare-and-append, repeated while others are faster and the state still allows it.
@@ -326,6 +316,17 @@ impl Runtime {
                 changed => return Ok(changed?),
             }
         }
+    }
+}
+
+/// How an undo's own effect ended: with a failure, or without. `None`: not yet.
+fn ended(state: &State) -> Option<Option<Failure>> {
+    match state {
+        State::Done(_) => Some(None),
+        State::Failed { failure, .. } => Some(Some(failure.clone())),
+        State::Retrying(failed) if failed.receipt.is_some() => Some(Some(failed.failure.clone())),
+        State::Cancelled { by, why, .. } => Some(Some(Failure::new("cancelled", format!("cancelled by {by}: {why}")))),
+        _ => None,
     }
 }
 

@@ -9,11 +9,15 @@ use std::time::Duration;
 use counterfoil_core::effect::State;
 use counterfoil_core::retry::Series;
 use counterfoil_core::{Call, Effect, EffectKey};
+use futures_util::{StreamExt, stream};
 
 use crate::answer::Answer;
 use crate::ledger::LedgerError;
 use crate::liveness::Liveness;
 use crate::runtime::{Runtime, Task};
+
+/// Effects looked at at once.
+const AT_ONCE_MAX: usize = 16;
 
 /// Effects asked for at a time.
 const ROUND_MAX: usize = 100;
@@ -43,16 +47,22 @@ impl Runtime {
             if fresh.is_empty() {
                 return Ok(recovered);
             }
-            for key in fresh {
-                let effect = self.inner.ledger.load(key).await?;
-                if !self.ripe(&effect) {
-                    continue;
-                }
-                if let Some(answer) = self.resume(key).await? {
-                    recovered.push(Recovered { key, was: effect.state.word(), answer });
-                }
-            }
+            let looked = stream::iter(fresh).map(|key| self.look_at(key)).buffer_unordered(AT_ONCE_MAX);
+            recovered.extend(looked.filter_map(std::future::ready).collect::<Vec<_>>().await);
         }
+    }
+
+    /// One that cannot be read holds up none of the others.
+    async fn look_at(&self, key: EffectKey) -> Option<Recovered> {
+        let looked = async {
+            let effect = self.inner.ledger.load(key).await?;
+            let answer = if self.ripe(&effect) { self.resume(key).await? } else { None };
+            Ok::<_, LedgerError>(answer.map(|answer| Recovered { key, was: effect.state.word(), answer }))
+        };
+        looked.await.unwrap_or_else(|error| {
+            tracing::error!(effect = %key, %error, "this effect cannot be recovered");
+            None
+        })
     }
 
     /// Due by now, or held by a worker that is certainly dead although its lease still runs.
@@ -85,7 +95,9 @@ impl Runtime {
         if let State::Undoing { .. } = effect.state {
             return self.continue_undo(effect).await.map(Some);
         }
-        let Some(task) = self.recorded_task(&effect) else { return Ok(None) };
+        let Some(mut task) = self.recorded_task(&effect) else { return Ok(None) };
+        // Nobody waits for this answer: what is not ripe yet is looked at again.
+        task.wait_until = self.inner.clock.now();
         Ok(Some(self.settle(task, effect).await))
     }
 
@@ -118,6 +130,7 @@ impl Runtime {
             wait_until,
             runnable: !opened.redacted,
             unrecorded: false,
+            doubtful: false,
         })
     }
 }

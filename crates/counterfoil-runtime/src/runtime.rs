@@ -16,7 +16,7 @@ use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{
     Call, CanonicalJson, Conditions, Decision, Effect, EffectKey, Fingerprint, Outcome, Tenant, Timestamp, ToolName, decide,
 };
-use counterfoil_store::Version;
+use counterfoil_store::{StoreError, Version, Written};
 use tokio::sync::OnceCell;
 
 use crate::answer::{Answer, AnswerError, Ending, Status};
@@ -80,6 +80,8 @@ pub(crate) struct Task {
     pub runnable: bool,
     /// The tool was called, and what came of it is not durable yet.
     pub unrecorded: bool,
+    /// As far as the ledger was read: an attempt of the effect may have happened.
+    pub doubtful: bool,
 }
 
 impl Runtime {
@@ -127,6 +129,7 @@ impl Runtime {
             Err(error) => return ledger_answer(&error, None),
         };
         match self.renew_window(task, effect).await {
+            Ok((task, effect)) if self.inner.mode == Mode::Shadow => self.let_through(task, effect).await,
             Ok((task, effect)) => self.settle(task, effect).await,
             Err(answer) => *answer,
         }
@@ -134,21 +137,28 @@ impl Runtime {
 
     /// Replays at once; anything else goes on to its end, also when the caller goes away half-way.
     pub(crate) async fn settle(&self, mut task: Task, effect: Effect) -> Answer {
-        let decision = self.inner.decide(&task, &effect);
-        if self.inner.mode == Mode::Shadow && !matches!(decision, Ok(Decision::Execute(_))) {
-            return self.shadow(&task, &format!("the effect is {}", effect.state.word())).await;
-        }
-        if matches!(decision, Ok(Decision::Replay)) {
+        if matches!(self.inner.decide(&task, &effect), Ok(Decision::Replay)) {
             return Answer { replayed: true, ..Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now()) };
         }
         let inner = self.inner.clone();
         Undropped::new(async move {
-            match inner.drive(&mut task, effect).await {
-                // Limits and breakers stop nothing in shadow mode either.
-                Ok((_, Ending::NotAdmitted(_, error))) if inner.mode == Mode::Shadow => {
-                    Runtime { inner }.shadow(&task, &error.message).await
-                }
-                driven => inner.dress(&task, driven),
+            let driven = inner.drive(&mut task, effect).await;
+            inner.dress(&task, driven)
+        })
+        .await
+    }
+
+    /// Shadow mode: a live call is never stopped, only told of. Recovery, undo and operators do not come through here: they always enforce.
+    async fn let_through(&self, mut task: Task, effect: Effect) -> Answer {
+        if !matches!(self.inner.decide(&task, &effect), Ok(Decision::Execute(_))) {
+            return self.shadow(&task, &format!("the effect is {}", effect.state.word())).await;
+        }
+        let runtime = self.clone();
+        Undropped::new(async move {
+            match runtime.inner.drive(&mut task, effect).await {
+                // Limits and breakers stop nothing either.
+                Ok((_, Ending::NotAdmitted(_, error))) => runtime.shadow(&task, &error.message).await,
+                driven => runtime.inner.dress(&task, driven),
             }
         })
         .await
@@ -191,6 +201,7 @@ impl Runtime {
             wait_until,
             runnable: true,
             unrecorded: false,
+            doubtful: false,
         })
     }
 
@@ -277,6 +288,7 @@ impl Inner {
     /// The loop. Everything that happens to an effect, live or recovered, happens here.
     pub(crate) async fn drive(&self, task: &mut Task, mut effect: Effect) -> Result<(Effect, Ending), LedgerError> {
         loop {
+            task.doubtful = effect.doubtful();
             let decision = match self.decide(task, &effect) {
                 Ok(decision) => decision,
                 Err(answer) => return Ok((effect, answer)),
@@ -325,8 +337,14 @@ impl Inner {
                 unsettled.settled();
                 return Err(LedgerError::Conflict);
             }
-            // It may have been written all the same.
-            Err(error) => return Err(error),
+            Err(LedgerError::Store(StoreError::Unavailable { message, written: Written::Perhaps })) => {
+                conclude::release(self.ledger.clone(), task.key, attempt.fence, unsettled);
+                return Err(StoreError::Unavailable { message, written: Written::Perhaps }.into());
+            }
+            Err(error) => {
+                unsettled.settled();
+                return Err(error);
+            }
         };
         task.series.attempts += 1;
         task.unrecorded = true;
@@ -347,7 +365,7 @@ impl Inner {
             Ok(effect) => {
                 unsettled.settled();
                 task.unrecorded = false;
-                if let Err(error) = self.gates.report(pass, policy, &outcome).await {
+                if let Err(error) = self.gates.report(pass, policy, &outcome, invocation.stop.is_asked()).await {
                     // The outcome stands; the breaker will count the next one.
                     tracing::error!(tool = %task.tool.name, %error, "the breaker could not be written");
                 }
@@ -365,7 +383,8 @@ impl Inner {
         task.series.probes += 1;
         let invocation = invocation(&task.tool, &task.call, task.key, effect.attempts);
         let answer = execute::probe(&*task.tool.tool, invocation.clone(), task.tool.policy.timeout).await;
-        conclude::probed(&self.ledger, effect, &task.tool, &invocation, answer, self.salt.get(), self.clock.now()).await
+        let salt = if task.tool.policy.redact.is_empty() { None } else { Some(self.salt(&task.call.tenant).await?) };
+        conclude::probed(&self.ledger, effect, &task.tool, &invocation, answer, salt.as_ref(), self.clock.now()).await
     }
 
     async fn ask_approval(&self, task: &Task, effect: &Effect) -> Result<Effect, LedgerError> {
@@ -471,13 +490,20 @@ impl Inner {
 fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer {
     let code = error.code();
     match task {
-        Some(task) if task.unrecorded => {
-            let message = format!(
-                "{error}. The tool was called, and what it answered could not be recorded: the effect {} is in doubt until the ledger is back",
-                task.key
-            );
+        Some(task) if task.unrecorded || task.doubtful => {
+            let why = match task.unrecorded {
+                true => "The tool was called, and what it answered could not be recorded",
+                false => "An attempt may have happened, and no more is known",
+            };
+            let message = format!("{error}. {why}: the effect {} is in doubt until the ledger is back", task.key);
             let answer = Answer::unrecorded(Status::InDoubt, AnswerError::new(code, message));
             Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: "in_doubt", ..answer }
+        }
+        Some(task) if task.series.attempts > 0 => {
+            let message = format!("{error}. The last attempt certainly did not happen; no further one was made");
+            let error = AnswerError::new(code, message).retriable(Some(Duration::from_secs(1)));
+            let answer = Answer::unrecorded(Status::Error, error);
+            Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: "retryable_failure", ..answer }
         }
         _ => {
             let refused = AnswerError::new(code, format!("{error}. Nothing was run: no ledger, no execution"));

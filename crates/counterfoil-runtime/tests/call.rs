@@ -45,6 +45,8 @@ enum Step {
     Panic,
     /// Acts when told to.
     ActWhen(Arc<Notify>),
+    /// Does not act, and says so when told to.
+    RefuseWhen(Arc<Notify>),
     /// Runs until it is asked to stop; has acted by then.
     ActUntilStopped,
 }
@@ -108,6 +110,10 @@ impl Tool for WorldTool {
                 }
                 Step::Refuse(failure) => Outcome::NotDone(failure),
                 Step::Panic => panic!("boom"),
+                Step::RefuseWhen(signal) => {
+                    signal.notified().await;
+                    Outcome::NotDone(Failure::of_dependency("http_503", "busy"))
+                }
                 Step::ActUntilStopped => {
                     world.act();
                     invocation.stop.asked().await;
@@ -160,7 +166,7 @@ fn quick() -> Policy {
             ..RetryPolicy::default()
         },
         timeout: Duration::from_millis(200),
-        settle_after: Duration::ZERO,
+        settle_after: Some(Duration::ZERO),
         ..Policy::default()
     }
 }
@@ -804,4 +810,110 @@ async fn secrets_are_scrubbed_from_probes_resolutions_and_failures() {
     let tail = house.runtime.ledger().tail(Default::default(), 1000).await.unwrap();
     let leaks: Vec<&str> = tail.iter().map(|r| r.record.body.as_str()).filter(|b| b.contains(secret)).collect();
     assert!(leaks.is_empty(), "{leaks:?}");
+}
+
+#[tokio::test]
+async fn shadow_mode_never_makes_recovery_dispatch() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let enforcing = house_on(store.clone(), "worker-a");
+    let blind = || ProbeAnswer::CannotTell("closed".into());
+    enforcing.tool("charge", quick(), World { probe: Some(Box::new(blind)), ..World::new(|_, _| Step::ActAndLose) });
+    assert_eq!(enforcing.call(call("k", "{}")).await.status, Status::InDoubt);
+    let runtime = Builder::new(store).mode(counterfoil_runtime::Mode::Shadow).build().unwrap();
+    let world = Arc::new(World { probe: Some(Box::new(blind)), ..World::new(|_, _| Step::Act("1")) });
+    runtime.register(Registered::new(ToolName::new("charge").unwrap(), Arc::new(WorldTool(world.clone())), quick()));
+    runtime.recover().await.unwrap();
+    runtime.recover().await.unwrap();
+    assert_eq!(world.requests(), 0);
+}
+
+/// An older worker's late report moves the version of an effect that a newer attempt holds: that attempt's result must not be dropped.
+#[tokio::test]
+async fn a_late_report_does_not_cost_the_newer_attempt_its_permit() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let (a, b) = (Arc::new(house_on(store.clone(), "worker-a")), Arc::new(house_on(store, "worker-b")));
+    let policy = Policy { timeout: Duration::from_secs(60), ..quick() };
+    let (go_a, go_b) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let signal = go_a.clone();
+    let first = Arc::new(World::new(move |_, _| Step::RefuseWhen(signal.clone())));
+    a.runtime.register(Registered::new(ToolName::new("charge").unwrap(), Arc::new(WorldTool(first.clone())), policy.clone()));
+    let signal = go_b.clone();
+    let second = b.tool("charge", policy, World::new(move |_, _| Step::ActWhen(signal.clone())));
+    let slow = tokio::spawn({
+        let a = a.clone();
+        async move { a.call(call("k", "{}")).await }
+    });
+    while first.requests() == 0 {
+        tokio::task::yield_now().await;
+    }
+    b.clock.advance(Duration::from_secs(31));
+    let doubt = b.call(call("k", "{}")).await.effect.unwrap();
+    b.runtime.resolve(doubt, Resolution::DidNotHappen, &operator()).await.unwrap();
+    let newer = tokio::spawn({
+        let b = b.clone();
+        async move { b.call(call("k", "{}")).await }
+    });
+    while second.requests() == 0 {
+        tokio::task::yield_now().await;
+    }
+    go_a.notify_one();
+    while b.runtime.effect(doubt).await.unwrap().late.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    go_b.notify_one();
+    let answer = newer.await.unwrap();
+    assert_eq!((answer.status, answer.data.as_ref().map(|d| d.as_str())), (Status::Success, Some("\"late\"")), "{answer:?}");
+    assert_eq!(slow.await.unwrap().data, answer.data, "and the older caller is told the same");
+    assert_eq!((first.effects(), second.effects()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_refused_repeat_says_nothing_about_the_attempt_whose_answer_was_lost() {
+    let house = house();
+    let script = |n: u32, _: &Invocation| if n == 1 { Step::ActAndLose } else { Step::Refuse(Failure::new("http_409", "key in use")) };
+    let world = house.tool("charge", Policy { repeat: Repeat::Keyed, ..quick() }, World::new(script));
+    let answer = house.call(call("k", "{}")).await;
+    assert_eq!((answer.status, world.effects()), (Status::InDoubt, 1), "it happened: nobody may call it failed");
+}
+
+#[tokio::test]
+async fn a_tool_that_panics_over_its_undo_keeps_its_result() {
+    struct Panicky;
+    impl Tool for Panicky {
+        fn invoke(&self, _: Invocation) -> ToolFuture<'_, Outcome> {
+            Box::pin(async { Outcome::Done(Success::new(counterfoil_core::Json::null())) })
+        }
+        fn undo_plan(&self, _: &Invocation, _: &counterfoil_core::Json) -> Result<Option<UndoPlan>, String> {
+            panic!("no plan")
+        }
+    }
+    let house = house();
+    house.runtime.register(Registered::new(ToolName::new("charge").unwrap(), Arc::new(Panicky), quick()));
+    assert_eq!(house.call(call("k", "{}")).await.status, Status::Success);
+}
+
+#[tokio::test]
+async fn without_a_delay_of_its_own_a_probe_waits_until_the_lost_attempt_must_be_over() {
+    let house = house();
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = asked.clone();
+    let probe = move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        ProbeAnswer::DidNotHappen
+    };
+    let policy = Policy {
+        settle_after: None,
+        timeout: Duration::from_secs(60),
+        wait_max: Duration::ZERO,
+        deadline: Duration::from_millis(50),
+        ..quick()
+    };
+    let script = |n: u32, _: &Invocation| if n == 1 { Step::ActAndLose } else { Step::Act("2") };
+    let world = house.tool("charge", policy, World { probe: Some(Box::new(probe)), ..World::new(script) });
+    house.call(call("k", "{}")).await;
+    house.call(call("k", "{}")).await;
+    assert_eq!((asked.load(Ordering::SeqCst), world.requests()), (0, 1), "the bank may still be at it");
+    house.clock.advance(Duration::from_secs(61));
+    house.call(call("k", "{}")).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
 }

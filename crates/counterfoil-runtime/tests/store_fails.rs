@@ -111,6 +111,26 @@ async fn a_claim_that_may_be_written_dispatches_nothing_either() {
     let (runtime, world) = runtime(store.clone());
     assert_eq!(call(&runtime).await.error.unwrap().code, "store_unavailable");
     assert_eq!(world.load(Ordering::SeqCst), 0);
+    store.mend();
+    // The worker gives the claim back by itself: it knows that it dispatched nothing.
+    assert_eq!(call(&runtime).await.status, Status::Success);
+    assert_eq!(world.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_doubt_stays_a_doubt_when_the_ledger_fails_after_it() {
+    // Claim and outcome go through; then the lost answer's repeat cannot be claimed.
+    let store = Failing::after(2, Written::No);
+    let runtime = Builder::new(store.clone()).build().unwrap();
+    let lose = FnTool::new(|_| async {
+        Err(counterfoil_runtime::ToolError::Unknown(counterfoil_core::Failure::new("connection_lost", "hung up")))
+    });
+    let retry = RetryPolicy { first: Duration::from_millis(1), jitter: Jitter::Off, ..RetryPolicy::default() };
+    let policy = Policy { retry, repeat: counterfoil_core::Repeat::Keyed, ..Policy::default() };
+    runtime.register(Registered::new(ToolName::new("charge").unwrap(), lose, policy));
+    let answer = call(&runtime).await;
+    assert_eq!((answer.status, answer.outcome), (Status::InDoubt, "in_doubt"), "{answer:?}");
+    assert!(!answer.error.unwrap().message.contains("Nothing was run"));
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ pub fn read(tool: &Fields<'_>) -> Policy {
     tool.read("on_in_flight", |s| s.choice(&[("wait", OnInFlight::Wait), ("conflict", OnInFlight::Conflict)]), &mut policy.on_in_flight);
     tool.read("wait_max", Spot::duration_or_zero, &mut policy.wait_max);
     tool.read("lease", lease, &mut policy.lease);
-    tool.read("settle_after", Spot::duration_or_zero, &mut policy.settle_after);
+    tool.read("settle_after", |spot| spot.duration_or_zero().map(Some), &mut policy.settle_after);
     tool.read("approval_expires", Spot::duration, &mut policy.approval_expires);
     tool.read("result_max", result_max, &mut policy.result_bytes_max);
     times(tool, &mut policy);

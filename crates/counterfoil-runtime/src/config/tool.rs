@@ -140,7 +140,7 @@ fn probe(spot: &Spot<'_>, tool: &Fields<'_>, policy: &mut Policy, context: &Cont
     if fields.has("settle_after") && tool.has("settle_after") {
         fields.wrong("settle_after", "it is written for the whole tool already; write it once");
     }
-    fields.read("settle_after", Spot::duration_or_zero, &mut policy.settle_after);
+    fields.read("settle_after", |spot| spot.duration_or_zero().map(Some), &mut policy.settle_after);
     Some(ProbeSpec { ask: ask?, happened: happened?, did_not_happen, result, timeout })
 }
 

@@ -61,7 +61,7 @@ fn a_full_file_is_read_whole() {
     assert_eq!((policy.dedupe_window, policy.on_in_flight), (Some(Duration::from_secs(3600)), OnInFlight::Conflict));
     assert_eq!((policy.wait_max, policy.lease), (Duration::ZERO, Duration::from_secs(45)));
     assert_eq!((policy.approval_expires, policy.result_bytes_max), (Duration::from_secs(7200), 64 << 10));
-    assert_eq!(policy.settle_after, Duration::from_secs(5));
+    assert_eq!(policy.settle_after, Some(Duration::from_secs(5)));
     assert!(charge.approval.is_some() && charge.cost.is_some() && charge.input.is_some() && charge.output.is_some());
     let Action::Http(http) = &charge.action else { panic!("{charge:?}") };
     assert_eq!((http.method.as_str(), http.url.literal()), ("POST", Some("https://bank.example/charges")));
