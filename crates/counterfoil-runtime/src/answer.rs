@@ -69,6 +69,11 @@ impl AnswerError {
         self.retry_after_ms = after.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(1));
         self
     }
+    /// The failure ended a series of attempts: the code says so, and the failure's own becomes the cause.
+    fn exhausted(self, attempt: u32) -> Self {
+        let message = format!("gave up after attempt {attempt}: {}", self.message);
+        Self { cause: Some(self.code), code: "retry_exhausted".into(), message, ..self }
+    }
 }
 
 impl From<&Failure> for AnswerError {
@@ -119,6 +124,12 @@ impl Answer {
         Self::unrecorded(Status::Error, AnswerError::new(code, message))
     }
 
+    /// To the owner of a series that ends here without a receipt of its own: its time was up before the next attempt was due.
+    pub(crate) fn given_up(self) -> Self {
+        let attempt = self.attempt;
+        Self { error: self.error.map(|error| error.exhausted(attempt)), ..self }
+    }
+
     pub fn from_ending(effect: &Effect, ending: Ending, now: Timestamp) -> Self {
         let blank = Self { effect: Some(effect.key), attempt: effect.attempts, outcome: effect.world().word(), ..Self::refused("", "") };
         match ending {
@@ -150,8 +161,7 @@ fn recorded(blank: Answer, effect: &Effect, now: Timestamp) -> Answer {
             let wait = failed.not_before.since(now);
             let mut error = AnswerError::from(&failed.failure).retriable(Some(wait));
             if failed.receipt.is_some() {
-                error.cause = Some(std::mem::replace(&mut error.code, "retry_exhausted".into()));
-                error.message = format!("gave up after attempt {}: {}", failed.attempt, failed.failure.message);
+                error = error.exhausted(failed.attempt);
             }
             let status = if failed.failure.code == "timeout" { Status::Timeout } else { Status::Error };
             Answer { status, error: Some(error), receipt: failed.receipt, ..blank }

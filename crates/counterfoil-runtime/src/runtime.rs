@@ -467,8 +467,13 @@ impl Inner {
     fn dress(&self, task: &Task, driven: Result<(Effect, Ending), LedgerError>) -> Answer {
         match driven {
             Ok((effect, ending)) => {
-                let replayed = matches!(ending, Ending::Recorded) && task.series.attempts == 0 && task.series.probes == 0;
-                Answer { replayed, ..Answer::from_ending(&effect, ending, self.clock.now()) }
+                let recorded = matches!(ending, Ending::Recorded);
+                let replayed = recorded && task.series.attempts == 0 && task.series.probes == 0;
+                // Whoever made attempts and is answered with a failure that may be tried again has run out of attempts or of time.
+                let given_up =
+                    recorded && task.series.attempts > 0 && matches!(&effect.state, State::Retrying(failed) if failed.receipt.is_none());
+                let answer = Answer::from_ending(&effect, ending, self.clock.now());
+                Answer { replayed, ..if given_up { answer.given_up() } else { answer } }
             }
             Err(error) => ledger_answer(&error, Some(task)),
         }

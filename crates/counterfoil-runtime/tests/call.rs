@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
+use counterfoil_core::call::Identity;
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::policy::{ArgPath, BreakerPolicy, Jitter, OnInFlight, Repeat, RetryPolicy};
 use counterfoil_core::{
@@ -395,6 +396,29 @@ async fn retriable_failures_are_tried_again_and_then_replayed_until_their_time()
     house.clock.advance(Duration::from_secs(6));
     let third = house.call(call("k", "{}")).await;
     assert_eq!((world.requests(), third.attempt), (8, 8));
+}
+
+/// The next attempt was due in time, and the machine slept longer: the series is over, and says so.
+#[tokio::test]
+async fn a_series_that_oversleeps_its_deadline_is_exhausted() {
+    let house = Arc::new(house());
+    let retry = RetryPolicy { first: Duration::from_millis(200), max: Duration::from_millis(200), ..quick().retry };
+    let busy = |_: u32, _: &Invocation| Step::Refuse(Failure::of_dependency("http_503", "busy"));
+    let world = house.tool("charge", Policy { retry, ..quick() }, World::new(busy));
+    let Ok(Identity::Fixed(key)) = call("k", "{}").identity(&quick()) else { panic!("an explicit key is fixed") };
+    let calling = tokio::spawn({
+        let house = house.clone();
+        async move { house.call(call("k", "{}")).await }
+    });
+    while house.runtime.effect(key).await.map_or("", |effect| effect.state.word()) != "retrying" {
+        tokio::task::yield_now().await;
+    }
+    house.clock.advance(Duration::from_secs(3600));
+    let answer = calling.await.unwrap();
+    assert_eq!((code(&answer), answer.attempt, world.requests()), ("retry_exhausted", 1, 1));
+    assert_eq!(answer.error.unwrap().cause.as_deref(), Some("http_503"));
+    house.call(call("k", "{}")).await;
+    assert_eq!(world.requests(), 5, "a new call begins a new series");
 }
 
 #[tokio::test]

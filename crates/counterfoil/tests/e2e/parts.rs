@@ -13,11 +13,25 @@ fn play() {
     let part = std::env::var(PART).unwrap_or_default();
     let words: Vec<&str> = part.split(' ').collect();
     match words[..] {
-        ["world", port] => super::world::serve(port.parse().expect("a port")),
-        ["worker"] => super::worker::work(),
+        ["world", port] => {
+            end_with_the_test();
+            super::world::serve(port.parse().expect("a port"));
+        }
+        ["worker"] => {
+            end_with_the_test();
+            super::worker::work();
+        }
         ["caller"] => super::worker::one_call(),
         _ => {}
     }
+}
+
+/// A test that is itself killed cannot tidy up: its end of the pipe closes, and the part goes too.
+fn end_with_the_test() {
+    std::thread::spawn(|| {
+        drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        std::process::exit(0);
+    });
 }
 
 /// A line from a part to its test.

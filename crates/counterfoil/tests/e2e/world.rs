@@ -6,6 +6,9 @@
 //! `act` (true: counts as an effect), `before` / `after` (hold the request until `/_release`, before or after acting), `status`, `headers`, `body`
 //! (text; otherwise the effect's own number, so that two effects never answer alike), `end` ("answer", "hang_up", "half", "exit"), `dedupe`
 //! (one effect per Idempotency-Key, answered the same each time).
+//!
+//! Routes: `/_rules`, `/_release` and `/_drop` (what is held), `/_wait` (until so many are held), `/_quiet` (until nothing is under way), `/_seen`; and
+//! `/find?key=…`, which is what a provider offers to a probe.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -179,7 +182,6 @@ impl World {
 
     fn control(&self, asked: &Asked) -> Value {
         let path = asked.query.get("path").cloned().unwrap_or_default();
-        let number = |name: &str| asked.query.get(name).map_or(0, |n| n.parse().expect("a number"));
         let told = match asked.path.as_str() {
             "/_rules" => {
                 let rules: Rules = serde_json::from_str(&asked.body).expect("rules are JSON");
@@ -199,14 +201,13 @@ impl World {
             // Connections are taken in their order: whoever connected before this one is counted.
             "/_quiet" => self.until(|state| (state.connections == 1).then_some(Value::Null)),
             "/_wait" => {
-                let (arrived, acted, holding) = (number("arrived"), number("acted"), number("holding"));
+                let holding: u64 = asked.query["holding"].parse().expect("a number");
                 self.until(|state| {
                     let seen = &state.paths.entry(path.clone()).or_default().seen;
-                    (seen.arrived >= arrived && seen.acted >= acted && seen.holding >= holding).then(|| json!(seen))
+                    (seen.holding >= holding).then(|| json!(seen))
                 })
             }
             "/_seen" => json!(self.lock().paths.entry(path).or_default().seen),
-            "/_exit" => std::process::exit(0),
             other => panic!("the world has no route {other}"),
         };
         self.changed.notify_all();
