@@ -19,6 +19,7 @@ use counterfoil_core::{EffectKey, Failure, Fence, Json, Outcome, Success, Timest
 use crate::ledger::{Ending, Ledger, LedgerError, Permit, Sealed, evidence, next_receipt};
 use crate::liveness::Unsettled;
 use crate::registry::Registered;
+use crate::reports::Report;
 use crate::tool::{Invocation, ProbeAnswer, UndoPlan};
 
 /// How long between tries to bring in a report that could not be recorded: at first, and at most.
@@ -162,9 +163,10 @@ pub(crate) async fn finish(ledger: &Ledger, permit: &Permit, concluding: &Conclu
 }
 
 /// Brings a report in when the store is back. Until then the effect is in doubt for everyone else.
-pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Concluded, unsettled: Unsettled) {
+pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Concluded, unsettled: Unsettled, report: Report) {
     tracing::error!(effect = %permit.key(), "an outcome could not be recorded; it is kept in memory and tried again");
     tokio::spawn(async move {
+        let _report = report;
         let mut pause = TRY_AGAIN_FIRST;
         loop {
             tokio::time::sleep(pause).await;
@@ -194,8 +196,9 @@ pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Conclu
 }
 
 /// Gives back a claim that may have been written although the store could not say so. This worker knows that it dispatched nothing.
-pub(crate) fn release(ledger: Arc<Ledger>, key: EffectKey, fence: Fence, unsettled: Unsettled) {
+pub(crate) fn release(ledger: Arc<Ledger>, key: EffectKey, fence: Fence, unsettled: Unsettled, report: Report) {
     tokio::spawn(async move {
+        let _report = report;
         let mut pause = TRY_AGAIN_FIRST;
         while let Err(error) = ledger.release(key, fence, "the claim could not be confirmed; nothing was dispatched").await {
             if let LedgerError::Fold { .. } = error {

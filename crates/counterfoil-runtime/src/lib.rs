@@ -19,6 +19,7 @@ pub mod liveness;
 pub mod operate;
 pub mod recover;
 pub mod registry;
+mod reports;
 pub mod runtime;
 pub mod spec;
 pub mod template;

@@ -29,6 +29,7 @@ use crate::heartbeat::Heartbeat;
 use crate::ledger::{Ledger, LedgerError, plain_summary};
 use crate::liveness::Liveness;
 use crate::registry::{Registered, Registry};
+use crate::reports::Reports;
 use crate::tool::{Invocation, Stop};
 use crate::undropped::Undropped;
 
@@ -60,6 +61,7 @@ pub(crate) struct Inner {
     pub heartbeat: Heartbeat,
     pub liveness: Liveness,
     pub mode: Mode,
+    reports: Reports,
     salt: OnceCell<Salt>,
 }
 
@@ -88,7 +90,17 @@ impl Runtime {
     pub(crate) fn assemble(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, liveness: Liveness, mode: Mode) -> Self {
         let gates = Gates::new(ledger.clone(), clock.clone());
         let heartbeat = Heartbeat::start(ledger.clone());
-        let inner = Inner { ledger, tools: Registry::default(), gates, clock, heartbeat, liveness, mode, salt: OnceCell::new() };
+        let inner = Inner {
+            ledger,
+            tools: Registry::default(),
+            gates,
+            clock,
+            heartbeat,
+            liveness,
+            mode,
+            reports: Reports::default(),
+            salt: OnceCell::new(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -98,6 +110,11 @@ impl Runtime {
 
     pub fn tools(&self) -> Vec<Arc<Registered>> {
         self.inner.tools.all()
+    }
+
+    /// Waits for reports that could not be recorded at once: a program that ends calls this first. False: some are still not in.
+    pub async fn reports_in(&self, within: Duration) -> bool {
+        self.inner.reports.all_in(within).await
     }
 
     pub fn ledger(&self) -> &Ledger {
@@ -338,7 +355,7 @@ impl Inner {
                 return Err(LedgerError::Conflict);
             }
             Err(LedgerError::Store(StoreError::Unavailable { message, written: Written::Perhaps })) => {
-                conclude::release(self.ledger.clone(), task.key, attempt.fence, unsettled);
+                conclude::release(self.ledger.clone(), task.key, attempt.fence, unsettled, self.reports.begin());
                 return Err(StoreError::Unavailable { message, written: Written::Perhaps }.into());
             }
             Err(error) => {
@@ -373,7 +390,7 @@ impl Inner {
             }
             Err(error) => {
                 // Not recorded, so not answered. The report is kept and brought in when the store is back.
-                conclude::keep_trying(self.ledger.clone(), permit, concluding.into_owned(), unsettled);
+                conclude::keep_trying(self.ledger.clone(), permit, concluding.into_owned(), unsettled, self.reports.begin());
                 Err(error)
             }
         }

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Err(error) => return output::failed(&cli.global, &anyhow::anyhow!("threads cannot be started: {error}")),
     };
     let done = runtime.block_on(run(&cli));
-    // Tasks that still bring in reports have had their chance: what they hold is in doubt in the ledger, not lost.
+    // Commands have waited for their reports; what is still not in is in doubt in the ledger.
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     match done {
         Ok(code) => code.into(),

@@ -1,14 +1,20 @@
 //! `counterfoil call`: one side effect.
 
 use std::io::Read;
+use std::time::Duration;
 
 use counterfoil_core::canonical::{ARGS_BYTES_MAX, CanonicalJson};
 use counterfoil_core::ids::{CallKey, Kind, Name, NameError};
 use counterfoil_core::{Call, Caller, RunId, StepPath, ToolName};
 
+use counterfoil_runtime::Status;
+
 use super::house::House;
 use crate::cli::{CallArgs, Global};
 use crate::output::{self, Exit, Refused};
+
+/// How long a call that met a busy or full ledger waits to bring its report in before the process ends.
+const REPORTS_WAIT: Duration = Duration::from_secs(5);
 
 pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
     // What was typed is checked before the ledger is even opened: a mistake leaves no trace.
@@ -22,7 +28,14 @@ pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
         CanonicalJson::parse(&json).map_err(|e| Refused::usage("invalid_arguments", format!("--args: {e}; nothing was run")))?;
     let house = House::open(global)?;
     let call = Call { tenant: house.config.tenant.clone(), caller, tool, args: canonical, key, run, step, ordinal: args.ordinal };
-    let answer = house.runtime.call(call).await;
+    let answer = house.runtime.call(call.clone()).await;
+    if answer.error.as_ref().is_some_and(|e| e.code == "store_unavailable")
+        && house.runtime.reports_in(REPORTS_WAIT).await
+        && answer.status == Status::InDoubt
+    {
+        // What the tool said is in the ledger after all: the same call is now answered from it.
+        return Ok(output::answer(global, &house.runtime.call(call).await));
+    }
     Ok(output::answer(global, &answer))
 }
 
