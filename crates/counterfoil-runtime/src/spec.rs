@@ -139,7 +139,8 @@ pub struct ProbeSpec {
     pub ask: Ask,
     /// Sees `response` (http: status, headers, json, text; command: exit, json, text) beside what the action sees.
     pub happened: Expr,
-    /// True: it certainly did not happen. `None`: whatever was answered with a success class and is not `happened`, and 404.
+    /// True: it certainly did not happen. `None`: whatever was answered with a success class and is not `happened`.
+    /// A 404 is not: a wrong path and a server in deployment say it too.
     pub did_not_happen: Option<Expr>,
     /// The effect's result when it happened. `None`: `response.json`.
     pub result: Option<Expr>,
