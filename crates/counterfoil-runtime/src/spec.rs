@@ -64,8 +64,9 @@ pub enum HttpBody {
 }
 
 /// What a status means. A status is looked for in `success`, `retriable`, `rejection`, `unknown`, in that order of the
-/// explicit lists; then the defaults apply: 2xx success; 408, 425, 429, 503 retriable; other 4xx and 3xx rejection;
-/// other 5xx unknown (not done and retriable when `server_error` says so).
+/// explicit lists; then the defaults apply: 2xx success; 408, 425, 429, 503 retriable; 304, 307, 308 and other 4xx
+/// rejection; other 3xx unknown but for GET and HEAD (Post/Redirect/Get: it was done), where they are a rejection; other 5xx unknown (not
+/// done and retriable when `server_error` says so).
 #[derive(Debug, Clone, Default)]
 pub struct StatusClasses {
     pub success: Vec<StatusRange>,
