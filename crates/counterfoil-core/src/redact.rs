@@ -44,38 +44,148 @@ pub fn redact_json(json: &Json, paths: &[ArgPath], salt: &Salt) -> Json {
 /// Shorter values are not searched for: they would hit innocent text everywhere.
 const SCRUBBED_CHARS_MIN: usize = 6;
 
-/// The strings that stand at `paths`: what must not appear anywhere else either.
+/// Stands where an echo of a secret stood.
+const SCRUBBED: &str = "[redacted]";
+
+/// The texts and numbers that stand at `paths` or below: what must not appear anywhere else either.
 pub fn secrets(args: &CanonicalJson, paths: &[ArgPath]) -> Vec<String> {
-    let value = if paths.is_empty() { serde_json::Value::Null } else { args.to_value() };
     let mut found = Vec::new();
     for path in paths {
-        collect(&value, &path.0, &mut found);
+        collect(args.as_str(), &path.0, &mut found);
     }
+    // The longest first: where one secret is part of another, the rest of the longer one must not stay behind.
+    found.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    found.dedup();
     found
 }
 
-fn collect(value: &serde_json::Value, path: &[String], found: &mut Vec<String>) {
-    match (value, path.split_first()) {
-        (serde_json::Value::Array(items), _) => items.iter().for_each(|item| collect(item, path, found)),
-        (serde_json::Value::Object(members), Some((first, rest))) => {
-            if let Some(member) = members.get(first) {
-                collect(member, rest, found);
-            }
-        }
-        (serde_json::Value::String(text), None) if text.chars().count() >= SCRUBBED_CHARS_MIN => found.push(text.clone()),
-        _ => {}
+/// As text and not as values: a number beyond a double must keep its digits.
+fn collect(json: &str, path: &[String], found: &mut Vec<String>) {
+    let Some((first, rest)) = path.split_first() else { return leaves(json, found) };
+    if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json) {
+        items.iter().for_each(|item| collect(item.get(), path, found));
+    } else if let Ok(members) = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(json)
+        && let Some(member) = members.get(first.as_str())
+    {
+        collect(member.get(), rest, found);
     }
 }
 
-/// `text` without the secrets: the other side may have echoed them anywhere.
-pub fn scrub(text: &str, secrets: &[String]) -> String {
-    secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "[redacted]"))
+/// Everything in `json` that is long enough to be known again. Names are the tool's words, not the caller's.
+fn leaves(json: &str, found: &mut Vec<String>) {
+    let mut tokens = Tokens(json).peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            Token::Text(text) if tokens.peek() != Some(&Token::Other(":")) => {
+                found.extend(Some(decoded(text).into_owned()).filter(|text| text.chars().count() >= SCRUBBED_CHARS_MIN));
+            }
+            Token::Number(digits) if digits.bytes().filter(u8::is_ascii_digit).count() >= SCRUBBED_CHARS_MIN => {
+                found.push(digits.to_owned())
+            }
+            _ => {}
+        }
+    }
 }
 
-/// The same inside JSON, where a secret stands with its escapes.
+/// `text` without the secrets: the other side may have echoed them anywhere, also inside JSON that it quotes.
+pub fn scrub(text: &str, secrets: &[String]) -> String {
+    secrets.iter().fold(text.to_owned(), |text, secret| {
+        let quoted = Json::string(secret);
+        let escaped = quoted.as_str().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(secret);
+        let text = text.replace(secret.as_str(), SCRUBBED);
+        if escaped == secret { text } else { text.replace(escaped, SCRUBBED) }
+    })
+}
+
+/// The same inside JSON: in names and texts however they are escaped, and numbers that are a secret as a whole. Whatever holds no secret
+/// keeps its bytes.
 pub fn scrub_json(json: &Json, secrets: &[String]) -> Json {
-    let escaped: Vec<String> = secrets.iter().map(|s| Json::string(s).as_str().trim_matches('"').to_owned()).collect();
-    Json::parse(&scrub(json.as_str(), &escaped)).unwrap_or_else(|_| Json::null())
+    if secrets.is_empty() {
+        return json.clone();
+    }
+    let mut out = String::with_capacity(json.as_str().len());
+    for token in Tokens(json.as_str()) {
+        match token {
+            Token::Text(text) => {
+                let known = decoded(text);
+                let scrubbed = scrub(&known, secrets);
+                if scrubbed == *known {
+                    out.extend(["\"", text, "\""]);
+                } else {
+                    out.push_str(Json::string(&scrubbed).as_str());
+                }
+            }
+            Token::Number(number) if secrets.contains(&canonicalize(number).unwrap_or_else(|_| number.to_owned())) => {
+                out.push_str(Json::string(SCRUBBED).as_str());
+            }
+            Token::Number(other) | Token::Other(other) => out.push_str(other),
+        }
+    }
+    Json::parse(&out).expect("a text or number was replaced by a text: what was JSON is JSON")
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token<'a> {
+    /// What stands between the quotes, with its escapes.
+    Text(&'a str),
+    Number(&'a str),
+    /// One sign, space, or letter of a word.
+    Other(&'a str),
+}
+
+/// The pieces of a text that is known to be JSON; together they are all of it.
+struct Tokens<'a>(&'a str);
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let bytes = self.0.as_bytes();
+        let (token, rest) = match bytes.first()? {
+            b'"' => {
+                let mut end = 1;
+                while bytes.get(end).is_some_and(|byte| *byte != b'"') {
+                    end += if bytes[end] == b'\\' { 2 } else { 1 };
+                }
+                (Token::Text(&self.0[1..end]), end + 1)
+            }
+            b'-' | b'0'..=b'9' => {
+                let in_number = |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
+                let end = bytes.iter().position(|byte| !in_number(byte)).unwrap_or(bytes.len());
+                (Token::Number(&self.0[..end]), end)
+            }
+            _ => (Token::Other(&self.0[..1]), 1),
+        };
+        self.0 = &self.0[rest..];
+        Some(token)
+    }
+}
+
+/// What a JSON string says. Half a surrogate pair, which JSON allows and text does not, becomes the replacement character.
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let mut units: Vec<u16> = Vec::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        let c = match (c, if c == '\\' { chars.next() } else { None }) {
+            ('\\', Some('u')) => {
+                let hex: String = chars.by_ref().take(4).collect();
+                units.push(u16::from_str_radix(&hex, 16).unwrap_or(0xfffd));
+                continue;
+            }
+            ('\\', Some('b')) => '\u{8}',
+            ('\\', Some('f')) => '\u{c}',
+            ('\\', Some('n')) => '\n',
+            ('\\', Some('r')) => '\r',
+            ('\\', Some('t')) => '\t',
+            (_, Some(itself)) => itself,
+            (c, None) => c,
+        };
+        units.extend_from_slice(c.encode_utf16(&mut [0; 2]));
+    }
+    Cow::Owned(String::from_utf16_lossy(&units))
 }
 
 fn redact_text(json: &str, paths: &[ArgPath], salt: &Salt) -> String {
@@ -172,5 +282,84 @@ mod tests {
         assert_eq!(secrets, ["4242\"4242"], "short values are left alone");
         let echo = Json::parse(r#"{"error":"no such card 4242\"4242 here","n":12}"#).unwrap();
         assert_eq!(scrub_json(&echo, &secrets).as_str(), r#"{"error":"no such card [redacted] here","n":12}"#);
+    }
+
+    fn scrubbed(args: &str, path: &str, answer: &str) -> String {
+        let secrets = secrets(&CanonicalJson::parse(args).unwrap(), &[ArgPath::parse(path).unwrap()]);
+        scrub_json(&Json::parse(answer).unwrap(), &secrets).as_str().to_owned()
+    }
+
+    /// A result that became null would be another answer than the world gave.
+    #[test]
+    fn scrubbing_leaves_json_that_differs_in_nothing_else() {
+        let check = |args: &str, answer: &str, expected: &str| assert_eq!(scrubbed(args, "pin", answer), expected, "{args} {answer}");
+        check(r#"{"pin":"123456"}"#, r#"{"id":1234567, "n":0.1234560}"#, r#"{"id":1234567, "n":0.1234560}"#);
+        check(r#"{"pin":"123456"}"#, r#"{"id": 123456 ,"b":[1234560e-1]}"#, r#"{"id": "[redacted]" ,"b":["[redacted]"]}"#);
+        check(r#"{"pin":"12345\""}"#, r#"{"a":"12345","b":"12345\""}"#, r#"{"a":"12345","b":"[redacted]"}"#);
+        check(r#"{"pin":"a/b/c/d"}"#, r#"["x\/y","-a\/b\/c\/d-"]"#, r#"["x\/y","-[redacted]-"]"#);
+        check(r#"{"pin":"café-1"}"#, r#"["caf\u00e9-1","caf\u00E9"]"#, r#"["[redacted]","caf\u00E9"]"#);
+        check(r#"{"pin":"key \ud83d\ude02!"}"#, r#""the key \uD83D\ude02!""#, r#""the [redacted]""#);
+        check(r#"{"pin":"true, "}"#, r#"[true, true, null]"#, r#"[true, true, null]"#);
+        check(
+            r#"{"pin":"12\"345"}"#,
+            r#"{"12\"345":"he said {\"pin\":\"12\\\"345\"}"}"#,
+            r#"{"[redacted]":"he said {\"pin\":\"[redacted]\"}"}"#,
+        );
+        check(r#"{"pin":"123456"}"#, r#"["\ud800","\ud800 123456"]"#, "[\"\\ud800\",\"\u{fffd} [redacted]\"]");
+    }
+
+    #[test]
+    fn everything_below_a_path_is_a_secret() {
+        let args = r#"{"card":{"number":42424242424242424242424,"cvc":123,"holder":["Ada Lovelace",{"tax_id":"DE-12345"}],"when":1e30},"x":"elsewhere"}"#;
+        let found = secrets(&CanonicalJson::parse(args).unwrap(), &[ArgPath::parse("card").unwrap()]);
+        assert_eq!(found, ["42424242424242424242424", "Ada Lovelace", "DE-12345"]);
+        assert_eq!(
+            scrubbed(args, "card", r#"{"echo":42424242424242424242424,"near":42424242424242424242425,"text":"42424242424242424242424!"}"#),
+            r#"{"echo":"[redacted]","near":42424242424242424242425,"text":"[redacted]!"}"#
+        );
+    }
+
+    #[test]
+    fn a_secret_that_is_part_of_another_does_not_leave_the_rest() {
+        let args = CanonicalJson::parse(r#"{"a":"secret","b":"secret-and-more"}"#).unwrap();
+        let found = secrets(&args, &[ArgPath::parse("a").unwrap(), ArgPath::parse("b").unwrap()]);
+        assert_eq!(scrub("it was secret-and-more", &found), "it was [redacted]");
+    }
+
+    /// Whatever the other side answers: still JSON, and without the secret.
+    #[test]
+    fn any_answer_stays_json() {
+        use proptest::prelude::*;
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            any::<f64>().prop_map(|n| serde_json::json!(n)),
+            "\\PC*".prop_map(Into::into),
+            "[a\"\\\\/é]{0,12}".prop_map(Into::into),
+        ];
+        let value = leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                prop::collection::btree_map("[a\"\\\\é]{0,8}", inner, 0..6)
+                    .prop_map(|m| serde_json::Value::Object(m.into_iter().collect())),
+            ]
+        });
+        proptest!(|(value in value, secret in "[a\"\\\\/é]{6,7}", number in 100_000_u64..10_000_000)| {
+            let secrets = vec![secret.clone(), number.to_string()];
+            let json = Json::from_value(&serde_json::json!([value, secret, number, format!("x{secret}y")]));
+            let out = scrub_json(&json, &secrets).to_value();
+            fn holds(value: &serde_json::Value, secret: &str) -> bool {
+                match value {
+                    serde_json::Value::String(text) => text.contains(secret),
+                    serde_json::Value::Array(items) => items.iter().any(|item| holds(item, secret)),
+                    serde_json::Value::Object(members) => members.iter().any(|(name, item)| name.contains(secret) || holds(item, secret)),
+                    _ => false,
+                }
+            }
+            prop_assert!(!holds(&out, &secret), "{out}");
+            prop_assert_eq!(&out[2], "[redacted]");
+            prop_assert_eq!(scrub_json(&json, &["not in there".to_owned()]), json);
+        });
     }
 }

@@ -50,9 +50,10 @@ impl Unsettled {
 impl Liveness {
     /// Announces `worker` in `dir`, which is created.
     pub fn announce(dir: &Path, worker: &WorkerId) -> io::Result<Self> {
+        let refused = || io::Error::new(io::ErrorKind::InvalidInput, format!("{worker} cannot name a file: a worker's id holds no `/`"));
+        let own = file_of(dir, worker).ok_or_else(refused)?;
         std::fs::create_dir_all(dir)?;
         sweep(dir);
-        let own = dir.join(worker.as_str());
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&own)?;
         lock.try_lock().map_err(|e| match e {
             TryLockError::Error(e) => e,
@@ -75,10 +76,7 @@ impl Liveness {
     pub fn gone(&self, worker: &WorkerId) -> bool {
         match self {
             Self::Leases => false,
-            Self::Locks(locks) => {
-                let path = locks.dir.join(worker.as_str());
-                path != locks.own && lock_is_free(&path)
-            }
+            Self::Locks(locks) => file_of(&locks.dir, worker).is_some_and(|path| path != locks.own && lock_is_free(&path)),
         }
     }
 }
@@ -90,6 +88,12 @@ impl Drop for Locks {
             drop(std::fs::remove_file(&self.own));
         }
     }
+}
+
+/// An id that leads out of `dir` has no file: it would have us lock, judge by or remove what is somebody else's.
+fn file_of(dir: &Path, worker: &WorkerId) -> Option<PathBuf> {
+    let id = worker.as_str();
+    (!id.contains('/') && id != "." && id != "..").then(|| dir.join(id))
 }
 
 fn lock_is_free(path: &Path) -> bool {
@@ -121,6 +125,20 @@ mod tests {
         // What a kill leaves behind: the file, without its lock.
         std::fs::write(dir.path().join("killed"), "").unwrap();
         assert!(first.gone(&WorkerId::new("killed").unwrap()));
+    }
+
+    #[test]
+    fn an_id_that_leads_elsewhere_is_refused_and_nobody_known_to_be_gone() {
+        let outside = tempfile::tempdir().unwrap();
+        let dir = outside.path().join("workers");
+        let watching = Liveness::announce(&dir, &WorkerId::new("a").unwrap()).unwrap();
+        std::fs::write(outside.path().join("other"), "").unwrap();
+        for id in ["../other", "..", ".", "b/c", "/etc/passwd", "a/"] {
+            let id = WorkerId::new(id).unwrap();
+            assert_eq!(Liveness::announce(&dir, &id).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{id}");
+            assert!(!watching.gone(&id), "{id}");
+        }
+        Liveness::announce(&dir, &WorkerId::new("b..c").unwrap()).unwrap();
     }
 
     #[test]

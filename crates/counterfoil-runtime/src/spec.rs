@@ -64,8 +64,9 @@ pub enum HttpBody {
 }
 
 /// What a status means. A status is looked for in `success`, `retriable`, `rejection`, `unknown`, in that order of the
-/// explicit lists; then the defaults apply: 2xx success; 408, 425, 429, 503 retriable; other 4xx and 3xx rejection;
-/// other 5xx unknown (not done and retriable when `server_error` says so).
+/// explicit lists; then the defaults apply: 2xx success; 408, 425, 429, 503 retriable; 304, 307, 308 and other 4xx
+/// rejection; other 3xx unknown but for GET and HEAD (Post/Redirect/Get: it was done), where they are a rejection; other 5xx unknown (not
+/// done and retriable when `server_error` says so).
 #[derive(Debug, Clone, Default)]
 pub struct StatusClasses {
     pub success: Vec<StatusRange>,
@@ -139,7 +140,8 @@ pub struct ProbeSpec {
     pub ask: Ask,
     /// Sees `response` (http: status, headers, json, text; command: exit, json, text) beside what the action sees.
     pub happened: Expr,
-    /// True: it certainly did not happen. `None`: whatever was answered with a success class and is not `happened`, and 404.
+    /// True: it certainly did not happen. `None`: whatever was answered with a success class and is not `happened`.
+    /// A 404 is not: a wrong path and a server in deployment say it too.
     pub did_not_happen: Option<Expr>,
     /// The effect's result when it happened. `None`: `response.json`.
     pub result: Option<Expr>,

@@ -15,7 +15,7 @@ use crate::spec::{Ask, ProbeSpec};
 use crate::template::Scope;
 use crate::tool::{Invocation, ProbeAnswer};
 
-/// Answered by a server, this says that the thing asked for is not there.
+/// Says that the thing asked for is not there, or that the path is wrong, or that the server is just being deployed: by itself no answer.
 const NOT_FOUND: i32 = 404;
 
 #[derive(Debug)]
@@ -66,7 +66,10 @@ impl Probe {
         match &self.spec.did_not_happen {
             Some(expr) if expr.eval_bool(&scope).map_err(|e| e.to_string())? => Ok(ProbeAnswer::DidNotHappen),
             Some(_) => Err("neither `happened` nor `did_not_happen` holds for the answer".into()),
-            None if success || answer.code() == NOT_FOUND => Ok(ProbeAnswer::DidNotHappen),
+            None if success => Ok(ProbeAnswer::DidNotHappen),
+            None if answer.code() == NOT_FOUND => Err("the question was answered 404, which a wrong path answers too; if it means that \
+                it did not happen, write `did_not_happen: \"response.status == 404\"`"
+                .into()),
             None => Err(format!("the question was answered {}", answer.code())),
         }
     }

@@ -118,6 +118,11 @@ async fn an_argument_is_neither_program_nor_option() {
     done(run(touch(&["touch", "--", "${args.name}"]), sneaky).await);
     assert!(folder.path().join("--help").exists());
     assert_eq!(done(run(command(&["echo", "${args.n}"]), json!({"n": -5})).await).result.as_str(), "-5\n".trim());
+    assert_eq!(done(run(command(&["echo", "${args.n}"]), json!({"n": "-.5e3"})).await).result.as_str(), "\"-.5e3\\n\"");
+    for option in ["-inf", "-nan", "-infinity", "-Infinity", "-NaN", "-1x", "-."] {
+        let failure = not_done(run(command(&["echo", "${args.n}"]), json!({"n": option})).await);
+        assert_eq!(failure.code, "argument_refused", "{option}");
+    }
 }
 
 #[tokio::test]

@@ -46,7 +46,8 @@ async fn what_an_answer_means() {
         (|| Reply::Raw(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec()), Done("null")),
         (|| status("400 Bad Request", "", "{}"), rejected("http_400")),
         (|| status("404 Not Found", "", ""), rejected("http_404")),
-        (|| status("302 Found", "location: /other\r\n", ""), rejected("http_302")),
+        (|| status("302 Found", "location: /other\r\n", ""), Unknown("http_302")),
+        (|| status("303 See Other", "location: /charges/7\r\n", ""), Unknown("http_303")),
         (|| status("307 Temporary Redirect", "location: /other\r\n", ""), rejected("http_307")),
         (|| status("429 Too Many Requests", "", ""), NotDone { code: "http_429", retriable: true, dependency: false }),
         (|| status("503 Service Unavailable", "", ""), NotDone { code: "http_503", retriable: true, dependency: true }),
@@ -319,7 +320,7 @@ async fn what_a_probe_learns() {
     let table: Vec<(fn() -> Reply, Learned)> = vec![
         (|| ok(r#"{"data":[{"id":"c1"}]}"#), Ok(Some(r#"{"id":"c1"}"#))),
         (|| ok(r#"{"data":[]}"#), Ok(None)),
-        (|| status("404 Not Found", "", "nope"), Ok(None)),
+        (|| status("404 Not Found", "", "nope"), Err("response.status == 404")),
         (|| status("403 Forbidden", "", ""), Err("answered 403")),
         (|| status("429 Slow", "", ""), Err("answered 429")),
         (|| status("500 Oops", "", ""), Err("answered 500")),
@@ -370,6 +371,11 @@ async fn a_declared_no_is_the_only_no() {
     let undecided = strict("response.json.state == 'absent'").probe(call(json!({}))).await;
     assert!(matches!(undecided, ProbeAnswer::CannotTell(why) if why.contains("neither")));
     assert_eq!(strict("response.json.state == 'pending'").probe(call(json!({}))).await, ProbeAnswer::DidNotHappen);
+
+    let empty = World::serve(|_| status("404 Not Found", "", "")).await;
+    let told = ProbeSpec { did_not_happen: Some(expr("response.status == 404")), ..probe(&empty) };
+    let told = tool(&probed(spec(Action::Http(http("POST", &empty.url("/")))), told));
+    assert_eq!(told.probe(call(json!({}))).await, ProbeAnswer::DidNotHappen);
 }
 
 #[tokio::test]

@@ -131,10 +131,12 @@ impl CommandAction {
     }
 }
 
-/// Whether a value that an expression begins with reads as an option. A negative number does not.
+/// Whether a value that an expression begins with reads as an option. A negative number does not; `-inf` and `-nan`, which Rust takes for
+/// numbers too, are letters to everybody else.
 fn is_option(template: &TextTemplate, text: &str) -> bool {
     let computed = matches!(template.parts().first(), Some(Part::Expr(expr)) if expr.variables().iter().any(|name| name != "env"));
-    computed && text.len() > 1 && text.starts_with('-') && text.parse::<f64>().is_err()
+    let negative = || text.as_bytes()[1..].first().is_some_and(|b| b.is_ascii_digit() || *b == b'.') && text.parse::<f64>().is_ok();
+    computed && text.len() > 1 && text.starts_with('-') && !negative()
 }
 
 fn evidence(failure: Failure, stderr: &str) -> Failure {

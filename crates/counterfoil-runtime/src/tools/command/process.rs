@@ -58,7 +58,10 @@ pub(super) async fn run(mut command: Command, stdin: String, kept_max: usize, st
             }
             () = stop.asked() => {
                 group.kill();
-                Ended::from(child.wait().await)
+                let ended = Ended::from(child.wait().await);
+                // All of it was killed. Now that the leader was waited for, its number may be another's.
+                group.let_go();
+                ended
             }
             status = child.wait() => {
                 if tokio::time::timeout(GRACE, &mut talk).await.is_ok() {

@@ -1,9 +1,11 @@
 //! Making a change: keep, note, then one rename or unlink.
 //!
-//! Must stay true: up to the first rename or unlink every error is `Before`, from there on every error is `After`. What is overwritten is kept once per effect:
-//! a second attempt under the same key must not keep the first one's work as if it had been there before.
+//! Must stay true: up to the first rename or unlink every error is `Before`, from there on every error is `After`; after an error of the rename or
+//! unlink itself the files are asked. What is overwritten is kept once per effect: a second attempt under the same key must not keep the first
+//! one's work as if it had been there before.
 
 use counterfoil_core::{EffectKey, Failure};
+use rustix::io::Errno;
 
 use super::note::{Entry, Note, Side, keep, missing};
 use super::root::{Create, Inside, Root, Stamp, io_failure};
@@ -57,8 +59,9 @@ fn write(root: &Root, key: &EffectKey, path: &str, content: &[u8]) -> Result<Not
     let temporary = temporary(key);
     place.stage(&temporary, place.mode(), &mut &content[..]).map_err(&before)?;
     let note = Note { source: None, target: entry };
-    let noted = note.save(root, key).and_then(|()| place.commit(&temporary));
-    noted.inspect_err(|_| place.discard(&temporary)).map_err(&before)?;
+    note.save(root, key).inspect_err(|_| place.discard(&temporary)).map_err(&before)?;
+    let made = place.commit(&temporary).or_else(|error| made_after_all(root, &note, Side::After, &error));
+    made.inspect_err(|_| place.discard(&temporary))?;
     place.settle().map_err(after_failed(path))?;
     Ok(note)
 }
@@ -72,7 +75,8 @@ fn delete(root: &Root, key: &EffectKey, path: &str) -> Result<Note, Broken> {
         return Err(Broken::Before(missing(path)));
     }
     let note = Note { source: None, target: entry };
-    note.save(root, key).and_then(|()| place.remove()).map_err(&before)?;
+    note.save(root, key).map_err(&before)?;
+    place.remove().or_else(|error| made_after_all(root, &note, Side::After, &error))?;
     place.settle().map_err(after_failed(path))?;
     Ok(note)
 }
@@ -87,9 +91,25 @@ fn relocate(root: &Root, key: &EffectKey, from: &str, to: &str) -> Result<Note, 
     target.before = keep(root, key, &end).map_err(before_failed(to))?;
     (source.before, target.after) = (Some(moved), Some(moved));
     let note = Note { source: Some(source), target };
-    note.save(root, key).and_then(|()| start.move_to(&end)).map_err(&before)?;
+    note.save(root, key).map_err(&before)?;
+    start.move_to(&end).or_else(|error| made_after_all(root, &note, Side::After, &error))?;
     end.settle().and_then(|()| start.settle()).map_err(after_failed(to))?;
     Ok(note)
+}
+
+/// A rename or unlink failed. Some errors say that nothing was changed; after any other (a disk that fails, a server that fell silent) it may have
+/// been made all the same, and the files tell. `wanted` is the side it was to lead to.
+pub(super) fn made_after_all(root: &Root, note: &Note, wanted: Side, error: &std::io::Error) -> Result<(), Broken> {
+    let path = &note.target.path;
+    let unchanged = || Err(Broken::Before(io_failure(&format!("{path}: nothing was changed"), error)));
+    if matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC)) {
+        return unchanged();
+    }
+    match note.side(root) {
+        Ok(side) if side == wanted => Ok(()),
+        Ok(Side::Before | Side::After) => unchanged(),
+        Ok(Side::Neither) | Err(_) => Err(Broken::After(io_failure(&format!("{path}: may have been changed"), error))),
+    }
 }
 
 /// Beside the file, so that the rename stays within one filesystem; by its key, so that the next attempt clears it away.
@@ -105,4 +125,30 @@ pub(super) fn before_failed(path: &str) -> impl Fn(std::io::Error) -> Broken {
 pub(super) fn after_failed(path: &str) -> impl Fn(std::io::Error) -> Broken {
     let what = format!("{path}: changed, but the disk did not confirm it");
     move |error| Broken::After(io_failure(&what, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Error;
+
+    #[test]
+    fn after_an_error_that_proves_nothing_the_files_are_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::lock(folder.path()).unwrap();
+        let entry = Entry { path: "f".into(), before: Some(Stamp::of(b"old")), after: Some(Stamp::of(b"new")) };
+        let note = Note { source: None, target: entry };
+        let after = |content: &str, errno: Errno| {
+            std::fs::write(folder.path().join("f"), content).unwrap();
+            made_after_all(&root, &note, Side::After, &Error::from(errno))
+        };
+        assert!(after("new", Errno::IO).is_ok(), "it was made");
+        assert!(matches!(after("old", Errno::IO), Err(Broken::Before(_))), "it was not");
+        assert!(matches!(after("other", Errno::IO), Err(Broken::After(failure)) if failure.message.contains("may have been")));
+        assert!(matches!(after("other", Errno::ROFS), Err(Broken::Before(_))), "the kernel refused");
+        std::fs::remove_file(folder.path().join("f")).unwrap();
+        std::fs::create_dir(folder.path().join("f")).unwrap();
+        let unreadable = made_after_all(&root, &note, Side::After, &Error::from(Errno::IO));
+        assert!(matches!(unreadable, Err(Broken::After(_))), "nothing can be told");
+    }
 }

@@ -11,7 +11,7 @@ use counterfoil_core::{EffectKey, Failure, Json, Outcome, Success};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::change::{after_failed, before_failed, temporary};
+use super::change::{after_failed, before_failed, made_after_all, temporary};
 use super::note::{Note, Side, open_kept};
 use super::root::{self, Create, Root, Stamp, io_failure, mode_of};
 use super::{blocking, locked};
@@ -116,7 +116,8 @@ fn restore(root: &Root, key: &EffectKey, note: &Note) -> Result<(), Broken> {
     let mut moved = false;
     if let Some(source) = &note.source {
         let start = source.place(root, Create::Folders)?;
-        target.move_to(&start).inspect_err(|_| target.discard(&temporary)).map_err(&before)?;
+        let back = target.move_to(&start).or_else(|error| made_after_all(root, note, Side::Before, &error));
+        back.inspect_err(|_| target.discard(&temporary))?;
         moved = true;
         start.settle().map_err(after_failed(path))?;
     }
@@ -126,7 +127,7 @@ fn restore(root: &Root, key: &EffectKey, note: &Note) -> Result<(), Broken> {
         None => target.remove(),
     };
     // Half of a move that was undone is neither here nor there.
-    last.map_err(|error| if moved { after_failed(path)(error) } else { before(error) })?;
+    last.or_else(|error| if moved { Err(after_failed(path)(error)) } else { made_after_all(root, note, Side::Before, &error) })?;
     target.settle().map_err(after_failed(path))
 }
 

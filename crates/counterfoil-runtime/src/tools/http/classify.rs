@@ -7,6 +7,7 @@ use std::error::Error;
 use std::time::{Duration, SystemTime};
 
 use counterfoil_core::Failure;
+use http::Method;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 
 use super::egress::{self, NotPublic};
@@ -25,9 +26,14 @@ pub(super) enum Class {
 
 impl StatusClasses {
     /// The explicit lists first, then the defaults.
-    pub(super) fn class(&self, status: u16) -> Class {
+    pub(super) fn class(&self, status: u16, method: &Method) -> Class {
+        let asks = method == Method::GET || method == Method::HEAD;
         self.explicit(status).unwrap_or(match status {
             200..=299 => Class::Success,
+            // The request itself is wanted elsewhere, or not at all.
+            304 | 307 | 308 => Class::Rejection,
+            // Whoever carries out a form often answers with the way to what came of it (Post/Redirect/Get): it was done.
+            300..=399 if !asks => Class::Unknown,
             // 502 and 504 are not here: a gateway also says so when the server behind it acted and its answer was lost.
             408 | 425 | 429 | 503 => Class::Retriable,
             500.. if self.server_error == ServerError::NotDone => Class::Retriable,
@@ -51,8 +57,11 @@ impl StatusClasses {
 }
 
 /// The failure a status stands for.
-pub(super) fn status_failure(class: Class, status: u16, headers: &HeaderMap, method: &http::Method) -> Failure {
+pub(super) fn status_failure(class: Class, status: u16, headers: &HeaderMap, method: &Method) -> Failure {
     let message = match (class, status) {
+        (Class::Unknown, 300..=399) => format!(
+            "answered {status} to a {method}, as many servers do when it was done; it was not followed. What {status} means here, say with `success` or `rejection`"
+        ),
         (_, 300..=399) => format!("answered {status} to a {method}: it was not followed, and nothing was sent anywhere else"),
         (Class::Unknown, _) => format!("answered {status}: it may have happened before the server failed"),
         _ => format!("answered {status}"),
@@ -140,7 +149,14 @@ mod tests {
         for (status, class) in [
             (200, Class::Success),
             (204, Class::Success),
-            (302, Class::Rejection),
+            (300, Class::Unknown),
+            (301, Class::Unknown),
+            (302, Class::Unknown),
+            (303, Class::Unknown),
+            (304, Class::Rejection),
+            (305, Class::Unknown),
+            (307, Class::Rejection),
+            (308, Class::Rejection),
             (400, Class::Rejection),
             (404, Class::Rejection),
             (408, Class::Retriable),
@@ -154,18 +170,29 @@ mod tests {
             (504, Class::Unknown),
             (599, Class::Unknown),
         ] {
-            assert_eq!(plain.class(status), class, "{status}");
+            assert_eq!(plain.class(status, &Method::POST), class, "{status}");
+        }
+        for status in [300, 301, 302, 303, 304, 305, 307, 308] {
+            assert_eq!(plain.class(status, &Method::GET), Class::Rejection, "{status}: whoever only asks changes nothing");
+            assert_eq!(plain.class(status, &Method::HEAD), Class::Rejection, "{status}");
         }
         let promised = StatusClasses { server_error: ServerError::NotDone, ..Default::default() };
-        assert_eq!(promised.class(500), Class::Retriable);
+        assert_eq!(promised.class(500, &Method::POST), Class::Retriable);
         let own = StatusClasses {
-            success: vec![StatusRange { from: 409, to: 409 }],
-            rejection: vec![StatusRange { from: 500, to: 599 }],
+            success: vec![StatusRange { from: 409, to: 409 }, StatusRange { from: 303, to: 303 }],
+            rejection: vec![StatusRange { from: 302, to: 302 }, StatusRange { from: 500, to: 599 }],
             unknown: vec![StatusRange { from: 502, to: 504 }, StatusRange { from: 409, to: 410 }],
             ..Default::default()
         };
-        for (status, class) in [(409, Class::Success), (410, Class::Unknown), (500, Class::Rejection), (503, Class::Rejection)] {
-            assert_eq!(own.class(status), class, "{status}");
+        for (status, class) in [
+            (302, Class::Rejection),
+            (303, Class::Success),
+            (409, Class::Success),
+            (410, Class::Unknown),
+            (500, Class::Rejection),
+            (503, Class::Rejection),
+        ] {
+            assert_eq!(own.class(status, &Method::POST), class, "{status}");
         }
     }
 

@@ -115,7 +115,7 @@ impl HttpAction {
     }
 
     fn class(&self, response: &Response) -> Class {
-        self.spec.classes.class(response.status().as_u16())
+        self.spec.classes.class(response.status().as_u16(), &self.method)
     }
 
     fn exchange(&self) -> Exchange<'_> {
