@@ -138,17 +138,21 @@ impl Reader {
             Reach::Whole => u64::MAX,
             Reach::Newest(count) => u64::from(count),
         };
-        let mut newest = self.conn.prepare_cached(sql).map_err(refused)?;
-        let mut rows = newest.query([key]).map_err(refused)?;
-        let Some(row) = rows.next().map_err(refused)? else { return Ok(None) };
-        let fields = Fields::of_row(row)?;
-        let (awake, mut version, mut prev) = (fields.awake(), fields.version, fields.prev);
-        check_link(&fields, stream, version)?;
-        let mut history = History { version: Version(version), ..History::default() };
-        history.records.reserve_exact(version.min(left).min(64) as usize);
-        if left > 0 {
-            history.records.push(fields.record());
-        }
+        let mut history = History::default();
+        let (awake, mut version, mut prev) = {
+            // Given back before the next is taken: of one text, the cache holds one statement, and a second one would be prepared anew.
+            let mut newest = self.conn.prepare_cached(sql).map_err(refused)?;
+            let mut rows = newest.query([key]).map_err(refused)?;
+            let Some(row) = rows.next().map_err(refused)? else { return Ok(None) };
+            let fields = Fields::of_row(row)?;
+            check_link(&fields, stream, fields.version)?;
+            history.version = Version(fields.version);
+            history.records.reserve_exact(fields.version.min(left).min(64) as usize);
+            if left > 0 {
+                history.records.push(fields.record());
+            }
+            (fields.awake(), fields.version, fields.prev)
+        };
         if prev != 0 && left > 1 {
             let mut earlier = self.conn.prepare_cached(row::SELECT_ONE).map_err(refused)?;
             while prev != 0 && left > 1 {
