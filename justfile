@@ -3,7 +3,7 @@
 default:
     @just --list
 
-# What CI runs.
+# Every check. CI runs ./test (.ci/run).
 check: fmt lint test deny
 
 fmt:
@@ -22,7 +22,7 @@ deny:
 
 # A payment that is made once although the process was killed in the middle.
 demo:
-    cargo run --release -p counterfoil -- demo
+    cargo run -p counterfoil -- demo
 
 # Durable effects per second on this disk, beside the raw limit.
 bench concurrency="1,64,1024" seconds="3":

@@ -4,16 +4,19 @@
 //! stream found here is newer than what the file's index says. Rows are folded in exactly once and in order:
 //! whatever is at or below `last` is ignored, so the writer and a reader may bring the same rows. `epoch` grows
 //! whenever something is dropped because the file now knows it; who held a snapshot from before must take a new one.
+//! A damaged row is folded in only where its stream is beyond doubt: one taken for another stream's would make its own look older, or absent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use counterfoil_core::StreamId;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 
+use super::fault::refused;
 use super::filter::Filter;
-use super::row::Fields;
+use super::row::{Fields, SELECT_NEWER};
 use super::schema::BLOCK_POSITIONS;
+use crate::StoreError;
 
 /// Where a stream's newest record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,20 +112,26 @@ impl Index {
     }
 
     /// Reads the index from the file. The caller holds a transaction, so that everything fits together.
-    pub fn read(conn: &Connection) -> rusqlite::Result<Self> {
-        let meta = Meta::read(conn)?;
+    pub fn read(conn: &Connection) -> Result<Self, StoreError> {
+        let meta = Meta::read(conn).map_err(refused)?;
         let mut index = Self { last: meta.watermark, watermark: meta.watermark, pruned: meta.pruned, ..Self::default() };
+        index.carry(conn).map_err(refused)?;
+        each_newer(conn, meta.watermark, |record| index.fold(record))?;
+        index.last = index.last.max(meta.floor);
+        Ok(index)
+    }
+
+    /// The streams that were awake when the watermark passed them.
+    fn carry(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         let mut carried = conn.prepare(
             "SELECT c.stream, c.pos, r.due FROM carry c JOIN stream_index i ON i.stream = c.stream AND i.pos = c.pos \
              JOIN record r ON r.pos = c.pos",
         )?;
         let mut rows = carried.query([])?;
         while let Some(row) = rows.next()? {
-            index.awake.insert(StreamId(row.get(0)?), Awake { pos: row.get::<_, i64>(1)? as u64, due: row.get(2)? });
+            self.awake.insert(StreamId(row.get(0)?), Awake { pos: row.get::<_, i64>(1)? as u64, due: row.get(2)? });
         }
-        each_newer(conn, meta.watermark, |record| index.fold(record))?;
-        index.last = index.last.max(meta.floor);
-        Ok(index)
+        Ok(())
     }
 
     pub fn place(&self, stream: &StreamId) -> Option<Place> {
@@ -225,25 +234,40 @@ impl Noted {
         }
     }
 
-    fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let (open, due): (bool, Option<i64>) = (row.get(3)?, row.get(4)?);
-        Ok(Self {
+    /// Of a row that does not match its sum, when its predecessor, which does, shows whose it is. Then its stream is refused as soon as it is
+    /// loaded, and the others serve. `None` when it may be any stream's.
+    fn of_damaged(conn: &Connection, row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
+        let (stream, version, prev): ([u8; 32], i64, i64) = (row.get(1)?, row.get(2)?, row.get(3)?);
+        let (open, due): (bool, Option<i64>) = (row.get(6)?, row.get(7)?);
+        let mut before = conn.prepare_cached(super::row::SELECT_ONE)?;
+        let linked = before
+            .query_row([prev], |row| {
+                let before = Fields::of_row(row).ok();
+                Ok(before.is_some_and(|before| before.stream.0 == stream && before.version as i64 == version - 1))
+            })
+            .optional()?;
+        Ok((linked == Some(true)).then_some(Self {
             pos: row.get::<_, i64>(0)? as u64,
-            stream: StreamId(row.get(1)?),
-            version: row.get::<_, i64>(2)? as u64,
+            stream: StreamId(stream),
+            version: version as u64,
             awake: open || due.is_some(),
             due,
-            expires: row.get(5)?,
-        })
+            expires: row.get(8)?,
+        }))
     }
 }
 
-/// Shows `take` the records above `pos`, as far as the index needs them.
-pub fn each_newer(conn: &Connection, pos: u64, mut take: impl FnMut(Noted)) -> rusqlite::Result<()> {
-    let mut statement = conn.prepare_cached("SELECT pos, stream, version, open, due, expires FROM record WHERE pos > ?1 ORDER BY pos")?;
-    let mut rows = statement.query([pos as i64])?;
-    while let Some(row) = rows.next()? {
-        take(Noted::of_row(row)?);
+/// Shows `take` the records above `pos`, as far as the index needs them. Their sums are checked.
+pub fn each_newer(conn: &Connection, pos: u64, mut take: impl FnMut(Noted)) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached(SELECT_NEWER).map_err(refused)?;
+    let mut rows = statement.query([pos as i64]).map_err(refused)?;
+    while let Some(row) = rows.next().map_err(refused)? {
+        let noted = match Fields::of_row(row) {
+            Ok(fields) => Noted::of(&fields),
+            // A column that holds something else altogether is damage too, so that no error of the look is told instead.
+            Err(damage) => Noted::of_damaged(conn, row).ok().flatten().ok_or(damage)?,
+        };
+        take(noted);
     }
     Ok(())
 }

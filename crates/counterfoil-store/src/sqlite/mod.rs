@@ -123,7 +123,7 @@ impl Sqlite {
         let explain = |error: rusqlite::Error| open::explain(path, &error);
         let conn = open::writer(path, &options)?;
         conn.execute_batch("BEGIN").map_err(explain)?;
-        let index = Index::read(&conn).map_err(explain)?;
+        let index = Index::read(&conn)?;
         let writer = Writer::new(conn).map_err(explain)?;
         writer.conn.execute_batch("COMMIT").map_err(explain)?;
         let readers = (0..options.readers.max(1)).map(|_| open::reader(path, &options).map(Reader::new)).collect::<Result<_, _>>()?;

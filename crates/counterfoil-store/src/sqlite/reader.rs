@@ -237,7 +237,7 @@ impl Reader {
         let (newest, last) = (newest.unwrap_or(0) as u64, shared.index().last);
         if newest > last {
             let mut noted = Vec::new();
-            each_newer(&self.conn, last, |record| noted.push(record)).map_err(refused)?;
+            each_newer(&self.conn, last, |record| noted.push(record))?;
             let mut index = shared.index_mut();
             noted.into_iter().for_each(|record| index.fold(record));
         }

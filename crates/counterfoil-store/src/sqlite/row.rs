@@ -18,6 +18,7 @@ pub const INSERT: &str = "INSERT INTO record(pos, stream, version, prev, at, kin
 // Short, since the cache of prepared statements hashes the text for each use. The columns are as in the schema.
 pub const SELECT: &str = "SELECT * FROM record";
 pub const SELECT_ONE: &str = "SELECT * FROM record WHERE pos=?1";
+pub const SELECT_NEWER: &str = "SELECT * FROM record WHERE pos > ?1 ORDER BY pos";
 pub const SELECT_NEWEST: &str = "SELECT r.* FROM stream_index i JOIN record r ON r.pos=i.pos WHERE i.stream=?1";
 
 /// The columns of a row, borrowed from a write or from SQLite.

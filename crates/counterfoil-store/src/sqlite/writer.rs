@@ -80,18 +80,15 @@ impl Writer {
         run(&self.conn, "BEGIN IMMEDIATE").map_err(refused)?;
         // Nobody else commits while the write lock is held.
         let moment = shared.moment();
-        self.follow(shared).map_err(|error| {
-            self.roll_back();
-            refused(error)
-        })?;
+        self.follow(shared).inspect_err(|_| self.roll_back())?;
         shared.caught_up(moment);
         Ok(())
     }
 
-    fn follow(&mut self, shared: &Shared) -> rusqlite::Result<()> {
-        let now = data_version(&self.conn)?;
+    fn follow(&mut self, shared: &Shared) -> Result<(), StoreError> {
+        let now = data_version(&self.conn).map_err(refused)?;
         if now != self.data_version {
-            let meta = Meta::read(&self.conn)?;
+            let meta = Meta::read(&self.conn).map_err(refused)?;
             let mut index = shared.index_mut();
             if meta.pruned != index.pruned {
                 (index.pruned, index.doubtful) = (meta.pruned, true);
