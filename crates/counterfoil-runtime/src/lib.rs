@@ -11,6 +11,7 @@ pub mod clock;
 mod conclude;
 pub mod config;
 mod execute;
+mod fresh;
 pub mod gate;
 mod group;
 mod heartbeat;

@@ -24,6 +24,7 @@ use crate::budget;
 use crate::clock::Clock;
 use crate::conclude::{self, Concluding};
 use crate::execute;
+use crate::fresh::Fresh;
 use crate::gate::Gates;
 use crate::heartbeat::Heartbeat;
 use crate::ledger::{Ledger, LedgerError, plain_summary};
@@ -62,6 +63,7 @@ pub(crate) struct Inner {
     pub liveness: Liveness,
     pub mode: Mode,
     reports: Reports,
+    fresh: Fresh,
     salt: OnceCell<Salt>,
 }
 
@@ -124,7 +126,7 @@ impl Runtime {
     /// Asks for a side effect. Same key and arguments: the same answer, and the world is touched at most once on a guess-free path.
     pub async fn call(&self, call: Call) -> Answer {
         let started = Instant::now();
-        let execution_id = uuid::Uuid::now_v7().to_string();
+        let execution_id = self.inner.fresh.uuid(self.inner.clock.now());
         let answer = self.answer(call).await;
         Answer { duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX), execution_id, ..answer }
     }
@@ -199,7 +201,7 @@ impl Runtime {
         })?;
         let (key, family) = match identity {
             Identity::Fixed(key) => (key, None),
-            Identity::Fresh => (call.fresh_key(uuid::Uuid::now_v7().as_bytes()), None),
+            Identity::Fresh => (call.fresh_key(&self.inner.fresh.nonce()), None),
             Identity::Windowed(family) => {
                 let (generation, _) = inner.ledger.newest::<u64>(family.stream()).await.map_err(|e| failed(&e))?;
                 (family.key(generation.0), Some((family, generation)))
@@ -255,7 +257,7 @@ impl Runtime {
     }
 
     async fn unrecorded(&self, tool: &Registered, call: &Call) -> Answer {
-        let key = call.fresh_key(uuid::Uuid::now_v7().as_bytes());
+        let key = call.fresh_key(&self.inner.fresh.nonce());
         let outcome = execute::unrecorded(&*tool.tool, invocation(tool, call, key, 1)).await;
         let blank = Answer { attempt: 1, ..Answer::refused("", "") };
         match outcome {
@@ -374,7 +376,7 @@ impl Inner {
             series: task.series,
             outcome: &outcome,
             salt: self.salt.get(),
-            jitter: jitter(),
+            jitter: self.fresh.jitter(),
         };
         let recorded = conclude::finish(&self.ledger, &permit, &concluding).await; // the outcome and its receipt are durable
         drop(alive);
@@ -534,9 +536,4 @@ fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer {
             Answer { effect: task.map(|t| t.key), ..Answer::unrecorded(Status::Error, error) }
         }
     }
-}
-
-/// A number between 0 and 1 for the retry schedule.
-fn jitter() -> f64 {
-    uuid::Uuid::new_v4().as_u64_pair().1 as f64 / u64::MAX as f64
 }

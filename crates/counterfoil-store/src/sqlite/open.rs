@@ -17,8 +17,8 @@ const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
 /// Holds the index of a million streams, in which each new stream is looked for. Larger is slower: at each commit
 /// SQLite may walk over every cached page until the file has 1 GiB.
-const WRITER_CACHE_KIB: i64 = 64 << 10;
-const READER_CACHE_KIB: i64 = 16 << 10;
+const WRITER_CACHE_KIB: i64 = 32 << 10;
+const READER_CACHE_KIB: i64 = 4 << 10;
 
 /// The connection that writes. Makes the ledger when there is no file yet, or an empty one.
 pub fn writer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
