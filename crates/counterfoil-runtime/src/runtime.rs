@@ -101,6 +101,7 @@ impl Runtime {
             liveness,
             mode,
             reports: Reports::default(),
+            fresh: Fresh::new(),
             salt: OnceCell::new(),
         };
         Self { inner: Arc::new(inner) }
