@@ -20,6 +20,8 @@ use crate::wake::Wakeups;
 const GROUP_MAX: usize = 4096;
 /// Requests that may wait. More are refused: a queue without bound hides that the disk cannot keep up.
 const QUEUE_MAX: usize = 100_000;
+/// Up to so many callers are woken by the writer itself: at once, without a detour.
+const TOLD_INLINE_MAX: usize = 8;
 /// Chain heads remembered. One more than this, and all are forgotten: they are read again when needed.
 const HEADS_MAX: usize = 10_000;
 
@@ -169,12 +171,7 @@ impl Writer {
                     if !rivals.is_empty() {
                         moved = jobs.iter().flat_map(|job| &job.request.writes).map(|w| (w.stream, w.expected.next())).collect();
                     }
-                    for job in jobs.drain(..) {
-                        let streams = job.request.writes.iter().map(|w| w.stream);
-                        self.wakeups.wake(streams);
-                        // The caller may have gone away; what it asked for is durable all the same.
-                        drop(job.reply.send(Ok(())));
-                    }
+                    self.tell(std::mem::take(&mut jobs));
                 }
                 Err(AppendError::Conflict { streams }) => {
                     // Chains that moved belong to no caller: another process wrote a receipt. Read them again and go on.
@@ -202,6 +199,23 @@ impl Writer {
             drop(job.reply.send(Err(AppendError::Conflict { streams })));
         }
         rest
+    }
+
+    /// It is durable: wakes everyone. Waking many costs as much as writing for them, so that is left to the runtime's own threads.
+    fn tell(&self, jobs: Vec<Job>) {
+        let many = jobs.len() > TOLD_INLINE_MAX;
+        let wakeups = self.wakeups.clone();
+        let tell = move || {
+            for job in jobs {
+                wakeups.wake(job.request.writes.iter().map(|w| w.stream));
+                // The caller may have gone away; what it asked for is durable all the same.
+                drop(job.reply.send(Ok(())));
+            }
+        };
+        match many {
+            true => drop(self.handle.spawn(async move { tell() })),
+            false => tell(),
+        }
     }
 
     /// A receipt chain that cannot be read takes down the requests that need it, and no others.

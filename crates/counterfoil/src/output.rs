@@ -143,7 +143,9 @@ pub fn answer(global: &Global, answer: &Answer) -> Exit {
     let word = match (answer.status, answer.replayed) {
         (Status::Success, true) => "replayed: the recorded result; nothing was run".to_owned(),
         (Status::Success, false) => format!("done in {} ms (attempt {})", answer.duration_ms, answer.attempt.max(1)),
-        (Status::Error | Status::Timeout, _) if exit_of(answer) == Exit::Refused => "refused: nothing was run".to_owned(),
+        (Status::Error | Status::Timeout, _) if matches!(exit_of(answer), Exit::Refused | Exit::Usage) => {
+            "refused: nothing was run".to_owned()
+        }
         (Status::Error | Status::Timeout, true) => "failed (the recorded failure; nothing was run)".to_owned(),
         (Status::Error | Status::Timeout, false) => format!("failed after attempt {}", answer.attempt),
         (Status::CircuitOpen, _) => "refused: the breaker is open; nothing was run".to_owned(),
