@@ -4,6 +4,8 @@
 //! An undo is itself a ledgered effect with a key of its own, driven by the same loop.
 
 use counterfoil_core::breaker::{Breaker, Phase};
+use std::time::Instant;
+
 use counterfoil_core::call::undo_key;
 use counterfoil_core::effect::{Done, Effect, State};
 use counterfoil_core::entry::{Entry, Verdict};
@@ -263,7 +265,9 @@ impl Runtime {
             doubtful: false,
         };
         let undo_effect = self.inner.ledger.load(*undo).await?;
+        let started = Instant::now();
         let answer = self.settle(task, undo_effect).await;
+        let answer = self.stamped(started, answer);
         let Some(failure) = ended(&self.inner.ledger.load(*undo).await?.state) else {
             // Not ended: stays under way, and recovery goes on with it.
             return Ok(answer);
@@ -288,7 +292,9 @@ impl Runtime {
     async fn run_recorded(&self, effect: Effect) -> Result<Answer, OperateError> {
         let tool = effect.opened.as_ref().map(|o| o.tool.to_string()).unwrap_or_default();
         let task = self.recorded_task(&effect).ok_or(OperateError::UnknownTool(tool))?;
-        Ok(self.settle(task, effect).await)
+        let started = Instant::now();
+        let answer = self.settle(task, effect).await;
+        Ok(self.stamped(started, answer))
     }
 
     fn undo_of(&self, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {

@@ -4,7 +4,7 @@
 //! goes on. There is no recovery logic here: only the question what is due.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use counterfoil_core::effect::State;
 use counterfoil_core::retry::Series;
@@ -98,7 +98,9 @@ impl Runtime {
         let Some(mut task) = self.recorded_task(&effect) else { return Ok(None) };
         // Nobody waits for this answer: what is not ripe yet is looked at again.
         task.wait_until = self.inner.clock.now();
-        Ok(Some(self.settle(task, effect).await))
+        let started = Instant::now();
+        let answer = self.settle(task, effect).await;
+        Ok(Some(self.stamped(started, answer)))
     }
 
     /// The call as it was recorded. Redacted arguments are not the arguments: such a call can be probed, not dispatched.

@@ -127,9 +127,14 @@ impl Runtime {
     /// Asks for a side effect. Same key and arguments: the same answer, and the world is touched at most once on a guess-free path.
     pub async fn call(&self, call: Call) -> Answer {
         let started = Instant::now();
-        let execution_id = self.inner.fresh.uuid(self.inner.clock.now());
         let answer = self.answer(call).await;
-        Answer { duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX), execution_id, ..answer }
+        self.stamped(started, answer)
+    }
+
+    /// An answer with what names this asking of it.
+    pub(crate) fn stamped(&self, started: Instant, answer: Answer) -> Answer {
+        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Answer { duration_ms, execution_id: self.inner.fresh.uuid(self.inner.clock.now()), ..answer }
     }
 
     async fn answer(&self, call: Call) -> Answer {

@@ -522,7 +522,8 @@ async fn an_undo_is_an_effect_of_its_own() {
     let key = house.call(call("k", "{}")).await.effect.unwrap();
     assert_eq!(house.runtime.undo(key, &operator()).await.unwrap().status, Status::Error);
     assert_eq!(house.runtime.effect(key).await.unwrap().state.word(), "undo_failed");
-    assert_eq!(house.runtime.undo(key, &operator()).await.unwrap().status, Status::Success);
+    let undone = house.runtime.undo(key, &operator()).await.unwrap();
+    assert_eq!((undone.status, undone.execution_id.len()), (Status::Success, 36));
     assert_eq!(house.runtime.effect(key).await.unwrap().state.word(), "undone");
     assert!(house.runtime.undo(key, &operator()).await.is_err(), "undone once");
     assert_eq!((charge.effects(), refund.effects()), (1, 1));
