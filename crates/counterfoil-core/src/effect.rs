@@ -338,11 +338,9 @@ impl Effect {
                 let Success { result, flags } = success;
                 State::Done(Done { at: ended, attempt, started, result, flags, undo, receipt, how: How::Reported })
             }
-            // A repeat that is refused for good is the other side's last word on the key: it would have answered "done" to a key it knows.
-            (Ended::Failed { failure, receipt }, _) => {
-                self.disproven = self.fence;
-                State::Failed { failure, at: ended, attempt, receipt }
-            }
+            // A refusal of the repeat says nothing about the attempt before it whose answer was lost.
+            (Ended::Failed { .. }, Some(State::InDoubt(doubt))) => State::InDoubt(Doubt { not_before: ended, ..doubt }),
+            (Ended::Failed { failure, receipt }, _) => State::Failed { failure, at: ended, attempt, receipt },
             // This attempt did nothing; whether the one before it acted is as open as it was.
             (Ended::Retry { not_before, .. }, Some(State::InDoubt(doubt))) => State::InDoubt(Doubt { not_before, ..doubt }),
             (Ended::Retry { failure, not_before, receipt }, _) => {

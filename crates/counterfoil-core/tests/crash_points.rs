@@ -181,8 +181,8 @@ fn unknowable(entries: &[Entry]) -> bool {
             Entry::Claimed(claim) => silent.push(claim.fence),
             Entry::Released { fence, .. } => silent.retain(|f| f != fence),
             Entry::Finished(finished) => match finished.outcome {
-                Ended::Done { .. } | Ended::Failed { .. } => silent.clear(),
-                Ended::Retry { .. } => silent.retain(|f| *f != finished.fence),
+                Ended::Done { .. } => silent.clear(),
+                Ended::Failed { .. } | Ended::Retry { .. } => silent.retain(|f| *f != finished.fence),
                 Ended::Unknown { .. } => {}
             },
             Entry::Late(late) => match late.outcome {
@@ -217,8 +217,8 @@ fn check(tool: Tool, model: &Model) -> Result<(), String> {
     if matches!(state, State::Done(_)) && acted == 0 {
         return Err("done, and nothing happened".into());
     }
-    // A tool that is safe to repeat may refuse what it has done already (the second delete finds nothing): by its declaration, no harm.
-    let denies = matches!(state, State::Failed { .. } | State::Retrying(_)) && tool.repeat != Repeat::Safe;
+    // Also for tools that are safe to repeat: a second delete that finds nothing must not say that the first did not happen.
+    let denies = matches!(state, State::Failed { .. } | State::Retrying(_));
     if denies && acted > 0 {
         return Err(format!("{} means certainly not done, and it happened", state.word()));
     }

@@ -406,7 +406,7 @@ fn a_doubt_survives_whatever_does_not_close_it() {
     assert_eq!(then(&["lost 5", "late 5 rejected"]), "in_doubt");
     assert_eq!(then(&["lost 5", "late 5 not_done", "late 3 not_done"]), "retrying");
     assert_eq!(then(&["lost 5", "probed did_not_happen"]), "retrying", "a probe speaks of all attempts");
-    assert_eq!(then(&["finished 5 failed"]), "failed", "the other side's last word on the key");
+    assert_eq!(then(&["finished 5 failed"]), "in_doubt", "a refused repeat says nothing of the first attempt either");
     for cleared in ["probed did_not_happen", "resolved did_not_happen"] {
         let later = ["opened", "claimed 3", "lost 3", cleared, "claimed 5", "lost 5"];
         assert!(!fold(&later[..4]).doubtful() && fold(&later).doubtful());

@@ -26,54 +26,30 @@ use crate::tool::{Invocation, ProbeAnswer, UndoPlan};
 const TRY_AGAIN_FIRST: Duration = Duration::from_millis(10);
 const TRY_AGAIN_MAX: Duration = Duration::from_millis(500);
 
-/// An attempt that ended, and what is needed to judge it.
-pub(crate) struct Concluding<'a> {
-    pub tool: &'a Arc<Registered>,
-    pub invocation: &'a Invocation,
+/// An attempt that ended, and what is needed to judge it. Owned: a report may outlive its call.
+pub(crate) struct Concluding {
+    pub tool: Arc<Registered>,
+    pub invocation: Invocation,
     pub series: Series,
-    pub outcome: &'a Outcome,
-    pub salt: Option<&'a Salt>,
+    pub outcome: Outcome,
+    pub salt: Option<Salt>,
     pub jitter: f64,
 }
 
-/// The same, for a report that outlives its call.
-pub(crate) struct Concluded {
-    tool: Arc<Registered>,
-    invocation: Invocation,
-    series: Series,
-    outcome: Outcome,
-    salt: Option<Salt>,
-    jitter: f64,
-}
-
-impl Concluding<'_> {
-    pub(crate) fn into_owned(self) -> Concluded {
-        Concluded {
-            tool: self.tool.clone(),
-            invocation: self.invocation.clone(),
-            series: self.series,
-            outcome: self.outcome.clone(),
-            salt: self.salt.cloned(),
-            jitter: self.jitter,
-        }
-    }
-
+impl Concluding {
     fn ending(&self, effect: &Effect, now: Timestamp) -> Ending {
         let policy = &self.tool.policy;
         let receipt = next_receipt(effect);
         let outcome = self.judged();
         let undo = match &outcome {
-            Outcome::Done(success) => self.undo(&success.result),
+            Outcome::Done(success) => undo_call(&self.tool, &self.invocation, &success.result),
             _ => None,
         };
         let late = evidence(&outcome, undo.clone());
         let outcome = match outcome {
             Outcome::Done(success) => Ended::Done { success, undo, receipt },
-            // A refusal says nothing about an earlier attempt whose answer was lost: that one may have happened, and a person must look.
-            Outcome::NotDone(failure) if !failure.retriable && effect.doubtful() => {
-                Ended::Retry { failure, not_before: Timestamp::MAX, receipt: None }
-            }
-            Outcome::NotDone(failure) if !failure.retriable => Ended::Failed { failure, receipt },
+            // A refusal says nothing about an earlier attempt whose answer was lost: while that one is open, it is a failed repeat like any other.
+            Outcome::NotDone(failure) if !failure.retriable && !effect.doubtful() => Ended::Failed { failure, receipt },
             Outcome::NotDone(failure) => {
                 let next = retry::next(&policy.retry, self.series, &failure, now, self.jitter);
                 // While an earlier attempt is in doubt, a failed repeat ends nothing: no receipt.
@@ -93,7 +69,7 @@ impl Concluding<'_> {
         match self.outcome.clone() {
             Outcome::Done(success) => {
                 let flags = self.flags(&success);
-                Outcome::Done(Success { result: redacted(self.tool, self.invocation, &success.result, self.salt), flags })
+                Outcome::Done(Success { result: self.redacted(&success.result), flags })
             }
             Outcome::NotDone(failure) => Outcome::NotDone(self.told(failure)),
             Outcome::Unknown(failure) if policy.effect != EffectClass::Write => {
@@ -109,7 +85,7 @@ impl Concluding<'_> {
             return failure;
         }
         let secrets = secrets(&self.invocation.args, &self.tool.policy.redact);
-        let detail = failure.detail.as_ref().map(|detail| redacted(self.tool, self.invocation, detail, self.salt));
+        let detail = failure.detail.as_ref().map(|detail| self.redacted(detail));
         Failure { message: scrub(&failure.message, &secrets), detail, ..failure }
     }
 
@@ -122,8 +98,8 @@ impl Concluding<'_> {
         success.flags.iter().cloned().chain(violated).collect()
     }
 
-    fn undo(&self, result: &Json) -> Option<UndoCall> {
-        undo_call(self.tool, self.invocation, result)
+    fn redacted(&self, json: &Json) -> Json {
+        redacted(&self.tool, &self.invocation, json, self.salt.as_ref())
     }
 }
 
@@ -158,12 +134,12 @@ fn storable(tool: &Registered, invocation: &Invocation, plan: UndoPlan) -> Resul
     Ok(UndoCall { tool: plan.tool, args: plan.args })
 }
 
-pub(crate) async fn finish(ledger: &Ledger, permit: &Permit, concluding: &Concluding<'_>) -> Result<Effect, LedgerError> {
+pub(crate) async fn finish(ledger: &Ledger, permit: &Permit, concluding: &Concluding) -> Result<Effect, LedgerError> {
     ledger.finish(permit, |effect, now| concluding.ending(effect, now)).await
 }
 
 /// Brings a report in when the store is back. Until then the effect is in doubt for everyone else.
-pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Concluded, unsettled: Unsettled, report: Report) {
+pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluding: Concluding, unsettled: Unsettled, report: Report) {
     tracing::error!(effect = %permit.key(), "an outcome could not be recorded; it is kept in memory and tried again");
     tokio::spawn(async move {
         let _report = report;
@@ -171,14 +147,6 @@ pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluded: Conclu
         loop {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(TRY_AGAIN_MAX);
-            let concluding = Concluding {
-                tool: &concluded.tool,
-                invocation: &concluded.invocation,
-                series: concluded.series,
-                outcome: &concluded.outcome,
-                salt: concluded.salt.as_ref(),
-                jitter: concluded.jitter,
-            };
             match finish(&ledger, &permit, &concluding).await {
                 Ok(effect) => {
                     unsettled.settled();

@@ -1,7 +1,7 @@
 //! The only crate that makes things happen.
 //!
 //! Reading order: [`runtime`] (`Runtime::call`, the whole story), [`ledger`] (the sole writer) and [`group`] (group commit), [`execute`] (the one
-//! place that touches the world), [`conclude`](crate::runtime), [`gate`] (limits and breakers), [`recover`], [`operate`]; then [`tool`], [`spec`],
+//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`]; then [`tool`], [`spec`],
 //! [`template`].
 
 pub mod answer;

@@ -10,7 +10,6 @@ use counterfoil_core::call::undo_key;
 use counterfoil_core::effect::{Done, Effect, State};
 use counterfoil_core::entry::{Entry, Verdict};
 use counterfoil_core::ids::Digest32;
-use counterfoil_core::retry::Series;
 use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant};
 use thiserror::Error;
 
@@ -250,20 +249,8 @@ impl Runtime {
             step: None,
             ordinal: 0,
         };
-        let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
-        let task = Task {
-            wait_until: now + tool.policy.wait_max,
-            fingerprint: call.args.fingerprint(),
-            stored: call.args.clone(),
-            tool,
-            call,
-            key: *undo,
-            family: None,
-            series,
-            runnable: true,
-            unrecorded: false,
-            doubtful: false,
-        };
+        let stored = call.args.clone();
+        let task = Task::new(tool, call, stored, *undo, now);
         let undo_effect = self.inner.ledger.load(*undo).await?;
         let started = Instant::now();
         let answer = self.settle(task, undo_effect).await;
@@ -298,11 +285,9 @@ impl Runtime {
     }
 
     fn undo_of(&self, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {
-        let opened = effect.opened.as_ref()?;
-        let tool = self.inner.tools.get(&opened.tool)?;
         let task = self.recorded_task(effect)?;
-        let invocation = crate::runtime::invocation(&tool, &task.call, effect.key, effect.attempts);
-        crate::conclude::undo_call(&tool, &invocation, result)
+        let invocation = crate::runtime::invocation(&task.tool, &task.call, effect.key, effect.attempts);
+        crate::conclude::undo_call(&task.tool, &invocation, result)
     }
 
     /// One compare-and-append, repeated while others are faster and the state still allows it.

@@ -7,7 +7,6 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::effect::State;
-use counterfoil_core::retry::Series;
 use counterfoil_core::{Call, Effect, EffectKey};
 use futures_util::{StreamExt, stream};
 
@@ -118,21 +117,7 @@ impl Runtime {
             step: opened.step.clone(),
             ordinal: 0,
         };
-        let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
-        let wait_until = now + tool.policy.wait_max;
         let stored = call.args.clone();
-        Some(Task {
-            fingerprint: stored.fingerprint(),
-            tool,
-            call,
-            stored,
-            key: effect.key,
-            family: None,
-            series,
-            wait_until,
-            runnable: !opened.redacted,
-            unrecorded: false,
-            doubtful: false,
-        })
+        Some(Task { runnable: !opened.redacted, ..Task::new(tool, call, stored, effect.key, now) })
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use counterfoil_core::call::{Family, Identity, MissingKeyArgument};
 use counterfoil_core::decide::Attempt;
-use counterfoil_core::effect::State;
+use counterfoil_core::effect::{State, WorldSemantics};
 use counterfoil_core::entry::{Entry, Opened};
 use counterfoil_core::redact::{Salt, redact_args};
 use counterfoil_core::retry::Series;
@@ -86,6 +86,24 @@ pub(crate) struct Task {
     pub unrecorded: bool,
     /// As far as the ledger was read: an attempt of the effect may have happened.
     pub doubtful: bool,
+}
+
+impl Task {
+    pub fn new(tool: Arc<Registered>, call: Call, stored: CanonicalJson, key: EffectKey, now: Timestamp) -> Self {
+        Self {
+            fingerprint: stored.fingerprint(),
+            series: Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline },
+            wait_until: now + tool.policy.wait_max,
+            tool,
+            call,
+            stored,
+            key,
+            family: None,
+            runnable: true,
+            unrecorded: false,
+            doubtful: false,
+        }
+    }
 }
 
 impl Runtime {
@@ -213,21 +231,7 @@ impl Runtime {
                 (family.key(generation.0), Some((family, generation)))
             }
         };
-        let series = Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline };
-        let wait_until = now + tool.policy.wait_max;
-        Ok(Task {
-            fingerprint: stored.fingerprint(),
-            tool,
-            call,
-            stored,
-            key,
-            family,
-            series,
-            wait_until,
-            runnable: true,
-            unrecorded: false,
-            doubtful: false,
-        })
+        Ok(Task { family, ..Task::new(tool, call, stored, key, now) })
     }
 
     /// A windowed call whose last equal call ended too long ago is a new effect: the next of its family.
@@ -268,14 +272,23 @@ impl Runtime {
         let blank = Answer { attempt: 1, ..Answer::refused("", "") };
         match outcome {
             Outcome::Done(success) => {
-                let outcome = if tool.is_pure() { "pure" } else { "side_effect_committed" };
-                Answer { status: Status::Success, data: Some(success.result), error: None, flags: success.flags, outcome, ..blank }
+                let world = if tool.is_pure() { WorldSemantics::Pure } else { WorldSemantics::SideEffectCommitted };
+                Answer {
+                    status: Status::Success,
+                    data: Some(success.result),
+                    error: None,
+                    flags: success.flags,
+                    outcome: world.word(),
+                    ..blank
+                }
             }
-            Outcome::NotDone(failure) => Answer { error: Some((&failure).into()), outcome: "permanent_failure", ..blank },
+            Outcome::NotDone(failure) => {
+                Answer { error: Some((&failure).into()), outcome: WorldSemantics::PermanentFailure.word(), ..blank }
+            }
             Outcome::Unknown(failure) => {
                 let status = if failure.code == "timeout" { Status::Timeout } else { Status::Error };
-                let outcome = if tool.is_pure() { "permanent_failure" } else { "in_doubt" };
-                Answer { status, error: Some((&failure).into()), outcome, ..blank }
+                let world = if tool.is_pure() { WorldSemantics::PermanentFailure } else { WorldSemantics::InDoubt };
+                Answer { status, error: Some((&failure).into()), outcome: world.word(), ..blank }
             }
         }
     }
@@ -377,11 +390,11 @@ impl Inner {
         let invocation = Invocation { stop: permit.stop(), ..invocation(&task.tool, &task.call, task.key, attempt.number) };
         let outcome = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone()).await; // the world changes
         let concluding = Concluding {
-            tool: &task.tool,
-            invocation: &invocation,
+            tool: task.tool.clone(),
+            invocation,
             series: task.series,
-            outcome: &outcome,
-            salt: self.salt.get(),
+            outcome,
+            salt: self.salt.get().cloned(),
             jitter: self.fresh.jitter(),
         };
         let recorded = conclude::finish(&self.ledger, &permit, &concluding).await; // the outcome and its receipt are durable
@@ -390,7 +403,7 @@ impl Inner {
             Ok(effect) => {
                 unsettled.settled();
                 task.unrecorded = false;
-                if let Err(error) = self.gates.report(pass, policy, &outcome, invocation.stop.is_asked()).await {
+                if let Err(error) = self.gates.report(pass, policy, &concluding.outcome, concluding.invocation.stop.is_asked()).await {
                     // The outcome stands; the breaker will count the next one.
                     tracing::error!(tool = %task.tool.name, %error, "the breaker could not be written");
                 }
@@ -398,7 +411,7 @@ impl Inner {
             }
             Err(error) => {
                 // Not recorded, so not answered. The report is kept and brought in when the store is back.
-                conclude::keep_trying(self.ledger.clone(), permit, concluding.into_owned(), unsettled, self.reports.begin());
+                conclude::keep_trying(self.ledger.clone(), permit, concluding, unsettled, self.reports.begin());
                 Err(error)
             }
         }
@@ -527,13 +540,13 @@ fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer {
             };
             let message = format!("{error}. {why}: the effect {} is in doubt until the ledger is back", task.key);
             let answer = Answer::unrecorded(Status::InDoubt, AnswerError::new(code, message));
-            Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: "in_doubt", ..answer }
+            Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: WorldSemantics::InDoubt.word(), ..answer }
         }
         Some(task) if task.series.attempts > 0 => {
             let message = format!("{error}. The last attempt certainly did not happen; no further one was made");
             let error = AnswerError::new(code, message).retriable(Some(Duration::from_secs(1)));
             let answer = Answer::unrecorded(Status::Error, error);
-            Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: "retryable_failure", ..answer }
+            Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: WorldSemantics::RetryableFailure.word(), ..answer }
         }
         _ => {
             let refused = AnswerError::new(code, format!("{error}. Nothing was run: no ledger, no execution"));
