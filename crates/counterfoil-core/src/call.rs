@@ -60,29 +60,30 @@ pub struct MissingKeyArgument {
 }
 
 impl Call {
-    pub fn identity(&self, policy: &Policy) -> Result<Identity, MissingKeyArgument> {
+    /// `args` are the arguments as they are stored: redacted where the policy says so.
+    pub fn identity(&self, args: &CanonicalJson, policy: &Policy) -> Result<Identity, MissingKeyArgument> {
         if let Some(key) = &self.key {
             let fields = [self.tenant.as_str(), self.tool.as_str(), key.as_str()].map(str::as_bytes);
             return Ok(Identity::Fixed(Digest32::of_fields("counterfoil/key/explicit/1", &fields)));
         }
         if self.run.is_some() || policy.key.is_some() {
-            return Ok(Identity::Fixed(self.derived_key(policy)?));
+            return Ok(Identity::Fixed(self.derived_key(args, policy)?));
         }
         if policy.dedupe_window.is_some() {
-            let fields = [self.tenant.as_str(), self.caller.as_str(), self.tool.as_str(), self.args.as_str()].map(str::as_bytes);
+            let fields = [self.tenant.as_str(), self.caller.as_str(), self.tool.as_str(), args.as_str()].map(str::as_bytes);
             return Ok(Identity::Windowed(Family(Digest32::of_fields("counterfoil/family/1", &fields))));
         }
         Ok(Identity::Fresh)
     }
 
-    fn derived_key(&self, policy: &Policy) -> Result<EffectKey, MissingKeyArgument> {
+    fn derived_key(&self, args: &CanonicalJson, policy: &Policy) -> Result<EffectKey, MissingKeyArgument> {
         let (scope_kind, scope) = match &self.run {
             Some(run) => ("run", run.as_str()),
             None => ("caller", self.caller.as_str()),
         };
         let identifying = match &policy.key {
-            None => Cow::Borrowed(self.args.as_str()),
-            Some(paths) => Cow::Owned(selected(&self.args, paths)?),
+            None => Cow::Borrowed(args.as_str()),
+            Some(paths) => Cow::Owned(selected(args, paths)?),
         };
         let step = self.step.as_ref().map_or("", |s| s.as_str());
         let ordinal = self.ordinal.to_be_bytes();
@@ -156,7 +157,7 @@ mod tests {
     }
 
     fn key(call: &Call) -> EffectKey {
-        match call.identity(&Policy::default()).unwrap() {
+        match call.identity(&call.args, &Policy::default()).unwrap() {
             Identity::Fixed(key) => key,
             other => panic!("{other:?}"),
         }
@@ -204,17 +205,18 @@ mod tests {
         let policy = Policy { key: Some(vec![ArgPath::parse("order.id").unwrap()]), ..Policy::default() };
         let a = call(r#"{"order":{"id":7},"note":"x"}"#);
         let b = call(r#"{"order":{"id":7},"note":"y"}"#);
-        assert_eq!(a.identity(&policy), b.identity(&policy));
-        assert_ne!(a.identity(&policy), call(r#"{"order":{"id":8},"note":"x"}"#).identity(&policy));
-        assert_eq!(call("{}").identity(&policy).unwrap_err().path, "order.id");
+        let identity = |call: &Call| call.identity(&call.args, &policy);
+        assert_eq!(identity(&a), identity(&b));
+        assert_ne!(identity(&a), identity(&call(r#"{"order":{"id":8},"note":"x"}"#)));
+        assert_eq!(identity(&call("{}")).unwrap_err().path, "order.id");
     }
 
     #[test]
     fn a_call_without_run_and_key_is_new_unless_a_window_is_set() {
         let lone = Call { run: None, ..call("{}") };
-        assert_eq!(lone.identity(&Policy::default()), Ok(Identity::Fresh));
+        assert_eq!(lone.identity(&lone.args, &Policy::default()), Ok(Identity::Fresh));
         let windowed = Policy { dedupe_window: Some(Duration::from_secs(3600)), ..Policy::default() };
-        let Ok(Identity::Windowed(family)) = lone.identity(&windowed) else { panic!("windowed") };
+        let Ok(Identity::Windowed(family)) = lone.identity(&lone.args, &windowed) else { panic!("windowed") };
         assert_ne!(family.key(0), family.key(1));
     }
 }

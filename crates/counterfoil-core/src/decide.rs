@@ -193,7 +193,7 @@ mod tests {
     }
 
     fn finished(outcome: Ended) -> Entry {
-        Entry::Finished(Finished { fence: Fence(1), attempt: 1, started: NOW, ended: NOW, outcome })
+        Entry::Finished(Finished { fence: Fence(1), attempt: 1, started: NOW, ended: NOW, outcome, answers: None })
     }
 
     fn conditions(policy: &Policy) -> Conditions<'_> {

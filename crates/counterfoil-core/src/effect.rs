@@ -22,13 +22,14 @@
 //! silent. A late entry stays in its state where the table names no other. What happened is never run again: a late "done" makes the
 //! effect done whatever a probe or a person believed before.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::canonical::Json;
 use crate::codec::{self, CodecError};
-use crate::entry::{Claim, Ended, Entry, Finished, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
+use crate::entry::{Answers, Claim, Ended, Entry, Finished, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
 use crate::ids::{EffectKey, Fence};
 use crate::outcome::{Failure, Flag, Success};
 use crate::receipt::ReceiptId;
@@ -42,7 +43,8 @@ pub struct Effect {
     pub version: u64,
     /// Pruned: only its identity is left.
     pub expired: bool,
-    pub opened: Option<Opened>,
+    /// Shared: an effect is cloned at each step of its call.
+    pub opened: Option<Arc<Opened>>,
     pub state: State,
     /// Claims so far that may have been dispatched.
     pub attempts: u32,
@@ -225,7 +227,7 @@ impl Effect {
         let state = std::mem::replace(&mut self.state, State::Absent);
         self.state = match (state, entry) {
             (State::Absent, Entry::Opened(opened)) if self.opened.is_none() => {
-                self.opened = Some(opened);
+                self.opened = Some(Arc::new(opened));
                 State::Ready
             }
             (State::Ready, Entry::ApprovalAsked { at, expires }) => State::WaitingApproval { asked: at, expires },
@@ -434,6 +436,12 @@ impl Effect {
     /// Done, as someone else than the attempt itself says: of the silent claims the newest.
     fn done(&self, word: Word) -> Done {
         word.done(self.silent.last().expect("a doubt is about a silent claim"))
+    }
+
+    /// What the record of an attempt that ended so says of whom it answers.
+    pub fn answers(&self, outcome: &Ended, ended: Timestamp) -> Option<Answers> {
+        let opened = self.opened.as_ref().filter(|_| matches!(outcome, Ended::Done { .. }))?;
+        Some(Answers { fingerprint: opened.fingerprint, until: ended + Duration::from_millis(opened.retain_ms) })
     }
 
     /// What a store may know of it.

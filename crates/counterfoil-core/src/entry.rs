@@ -137,6 +137,18 @@ pub struct Finished {
     pub started: Timestamp,
     pub ended: Timestamp,
     pub outcome: Ended,
+    /// Set where it was done: with this, the record alone answers a repeat of the call (see [`crate::settled`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
+}
+
+/// Whom a finished effect answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answers {
+    /// Calls with these arguments.
+    pub fingerprint: Fingerprint,
+    /// Up to then.
+    pub until: Timestamp,
 }
 
 /// An [`Outcome`] with what the ledger made of it.

@@ -22,6 +22,7 @@ pub mod policy;
 pub mod receipt;
 pub mod redact;
 pub mod retry;
+pub mod settled;
 pub mod summary;
 pub mod time;
 

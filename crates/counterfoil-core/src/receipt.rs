@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::canonical::CanonicalJson;
 use crate::codec::{self, CodecError};
-use crate::ids::{Digest32, EffectKey, Fence, RunId, Tenant, ToolName};
+use crate::ids::{Digest32, EffectKey, Fence, RunId, StreamId, Tenant, ToolName};
 use crate::time::Timestamp;
 
 /// Names one receipt.
@@ -97,29 +97,56 @@ impl Default for ChainHead {
     }
 }
 
-impl ChainHead {
-    /// Puts a draft at the end of the chain: its stored text, and where the chain then stands.
-    pub fn seal(self, draft: &Draft) -> (String, Self) {
+/// A draft as its stored text, all but its place in the chain: so that the one who knows the place has little left to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsealed {
+    /// The chain it belongs to.
+    pub chain: StreamId,
+    pub tenant: Tenant,
+    pub run: Option<RunId>,
+    pub ended: Timestamp,
+    /// Stands at seq 0, after no other.
+    text: String,
+}
+
+/// Where a stored receipt has its `seq`: behind an id, which is as long as every other.
+const SEQ_AT: usize = r#"{"id":"#.len() + 66 + r#","seq":"#.len();
+/// Where it has its `prev`, from the end.
+const PREV_BEFORE_END: usize = 64 + r#""}"#.len();
+
+impl Draft {
+    pub fn unsealed(self) -> Unsealed {
         let receipt = Receipt {
-            id: draft.id,
-            seq: self.seq + 1,
-            tenant: draft.tenant.clone(),
-            run: draft.run.clone(),
-            effect: draft.effect,
-            attempt: draft.attempt,
-            fence: draft.fence,
-            tool: draft.tool.clone(),
-            spec: draft.spec,
-            outcome: draft.outcome.to_owned(),
-            result: draft.result,
-            by: draft.by.clone(),
-            started: draft.started,
-            ended: draft.ended,
-            duration_us: draft.ended.since(draft.started).as_micros() as u64,
-            prev: self.hash,
+            id: self.id,
+            seq: 0,
+            tenant: self.tenant,
+            run: self.run,
+            effect: self.effect,
+            attempt: self.attempt,
+            fence: self.fence,
+            tool: self.tool,
+            spec: self.spec,
+            outcome: self.outcome.to_owned(),
+            result: self.result,
+            by: self.by,
+            started: self.started,
+            ended: self.ended,
+            duration_us: self.ended.since(self.started).as_micros() as u64,
+            prev: ChainHead::default().hash,
         };
         let text = serde_json::to_string(&receipt).expect("a receipt is plain data");
-        let head = Self { seq: receipt.seq, hash: Digest32::of(text.as_bytes()) };
+        let chain = StreamId::chain(&receipt.tenant, receipt.run.as_ref());
+        Unsealed { chain, tenant: receipt.tenant, run: receipt.run, ended: receipt.ended, text }
+    }
+}
+
+impl ChainHead {
+    /// Puts a receipt at the end of the chain: its stored text, and where the chain then stands.
+    pub fn seal(self, receipt: &Unsealed) -> (String, Self) {
+        let seq = self.seq + 1;
+        let (before, after) = (&receipt.text[..SEQ_AT], &receipt.text[SEQ_AT + 1..receipt.text.len() - PREV_BEFORE_END]);
+        let text = format!("{before}{seq}{after}{}\"}}", self.hash);
+        let head = Self { seq, hash: Digest32::of(text.as_bytes()) };
         (text, head)
     }
 }
@@ -201,7 +228,7 @@ mod tests {
         let mut head = ChainHead::default();
         (0..n)
             .map(|i| {
-                let (text, next) = head.seal(&draft(i));
+                let (text, next) = head.seal(&draft(i).unsealed());
                 head = next;
                 text
             })
@@ -223,6 +250,20 @@ mod tests {
         assert!(receipt.covers(&receipt.tool, &CanonicalJson::parse("[3]").unwrap()));
         assert!(!receipt.covers(&receipt.tool, &CanonicalJson::parse("[4]").unwrap()));
         assert!(!receipt.covers(&ToolName::new("refund").unwrap(), &CanonicalJson::parse("[3]").unwrap()));
+    }
+
+    /// Sealing cuts into the text; what comes out must be what would have been written whole.
+    #[test]
+    fn a_sealed_receipt_is_written_as_any_other() {
+        let head = ChainHead { seq: 41_999, hash: Digest32::of(b"the one before") };
+        let run = Some(RunId::new(r#"a "run" with ,"seq":0 in it"#).unwrap());
+        for draft in [draft(7), Draft { run, by: Some("ada".into()), ..draft(8) }] {
+            let (text, sealed) = head.seal(&draft.clone().unsealed());
+            let receipt: Receipt = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&receipt).unwrap(), text);
+            assert_eq!((receipt.seq, receipt.prev, receipt.id), (42_000, head.hash, draft.id));
+            assert_eq!((sealed.seq, sealed.hash), (42_000, Digest32::of(text.as_bytes())));
+        }
     }
 
     #[test]

@@ -255,7 +255,7 @@ fn entry(text: &str) -> Entry {
     let (by, why) = (|| "ada".to_owned(), || "why".to_owned());
     let rejected = || Failure::new("http_400", "rejected");
     let later = || Failure::of_dependency("http_503", "later");
-    let finished = |outcome| Entry::Finished(Finished { fence, attempt: 1, started: AT, ended: AT, outcome });
+    let finished = |outcome| Entry::Finished(Finished { fence, attempt: 1, started: AT, ended: AT, outcome, answers: None });
     let late = |outcome| Entry::Late(Late { fence, at: AT, outcome, receipt: receipt(100 + fence.0) });
     let resolved = |verdict| Entry::Resolved { at: AT, by: by(), why: why(), verdict, receipt: receipt(20) };
     let undo = call::undo_key(&key());

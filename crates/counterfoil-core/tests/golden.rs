@@ -16,7 +16,7 @@ use std::time::Duration;
 use counterfoil_core::breaker::{Admission, Breaker, Health};
 use counterfoil_core::codec::{self, CodecError};
 use counterfoil_core::effect::FoldError;
-use counterfoil_core::entry::{Claim, Ended, Finished, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
+use counterfoil_core::entry::{Answers, Claim, Ended, Finished, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::limit::Spent;
 use counterfoil_core::outcome::Flag;
@@ -76,9 +76,17 @@ fn claim(fence: u64) -> Entry {
     Entry::Claimed(Claim { at: AT, attempt: 1, fence: Fence(fence), worker, lease_until: AT + Duration::from_secs(30) })
 }
 
+fn answering() -> Entry {
+    let Entry::Finished(finished) = finished(1, Ended::Done { success: Success::new(json("7")), undo: None, receipt: receipt(2) }) else {
+        unreachable!()
+    };
+    let answers = Some(Answers { fingerprint: opened().fingerprint, until: AT + Duration::from_secs(86_400) });
+    Entry::Finished(Finished { answers, ..finished })
+}
+
 fn finished(fence: u64, outcome: Ended) -> Entry {
     let ended = AT + Duration::from_micros(1_234);
-    Entry::Finished(Finished { fence: Fence(fence), attempt: 1, started: AT, ended, outcome })
+    Entry::Finished(Finished { fence: Fence(fence), attempt: 1, started: AT, ended, outcome, answers: None })
 }
 
 fn late(outcome: LateOutcome) -> Entry {
@@ -113,6 +121,7 @@ fn records() -> Vec<(&'static str, Entry)> {
         ("finished_done", done(Success::new(json(r#"{ "id" : "ch_1", "n": 1.50e2 }"#)), undo())),
         ("finished_done_null", done(Success::new(json("null")), None)),
         ("finished_done_flagged", done(flagged, None)),
+        ("finished_done_answering", answering()),
         ("finished_failed", finished(1, Ended::Failed { failure: Failure::new("http_400", "no"), receipt: receipt(2) })),
         (
             "finished_failed_null_detail",
@@ -168,8 +177,8 @@ fn chain() -> String {
         started: AT,
         ended: AT + Duration::from_micros(1_234),
     };
-    let (first, head) = ChainHead::default().seal(&draft(2, None, None));
-    let (second, _) = head.seal(&draft(4, Some("run-1"), Some("ada")));
+    let (first, head) = ChainHead::default().seal(&draft(2, None, None).unsealed());
+    let (second, _) = head.seal(&draft(4, Some("run-1"), Some("ada")).unsealed());
     receipt::body_of(&[first, second])
 }
 

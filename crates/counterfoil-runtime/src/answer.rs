@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use counterfoil_core::decide::{Hold, Refusal};
-use counterfoil_core::effect::{Effect, State, WorldSemantics};
+use counterfoil_core::effect::{Done, Effect, State, WorldSemantics};
 use counterfoil_core::outcome::{Failure, Flag};
 use counterfoil_core::receipt::ReceiptId;
 use counterfoil_core::{EffectKey, Json, Timestamp};
@@ -130,6 +130,12 @@ impl Answer {
         Self { error: self.error.map(|error| error.exhausted(attempt)), ..self }
     }
 
+    /// The recorded result of an effect that is done.
+    pub fn replayed(key: EffectKey, done: Done) -> Self {
+        let outcome = WorldSemantics::SideEffectCommitted.word();
+        successful(Self { effect: Some(key), outcome, replayed: true, ..Self::refused("", "") }, done)
+    }
+
     pub fn from_ending(effect: &Effect, ending: Ending, now: Timestamp) -> Self {
         let blank = Self { effect: Some(effect.key), attempt: effect.attempts, outcome: effect.world().word(), ..Self::refused("", "") };
         match ending {
@@ -145,17 +151,23 @@ impl Answer {
     }
 }
 
+fn successful(blank: Answer, done: Done) -> Answer {
+    Answer {
+        status: Status::Success,
+        data: Some(done.result),
+        error: None,
+        attempt: done.attempt,
+        receipt: Some(done.receipt),
+        flags: done.flags,
+        ..blank
+    }
+}
+
 fn recorded(blank: Answer, effect: &Effect, now: Timestamp) -> Answer {
     match &effect.state {
-        State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. } => Answer {
-            status: Status::Success,
-            data: Some(done.result.clone()),
-            error: None,
-            attempt: done.attempt,
-            receipt: Some(done.receipt),
-            flags: done.flags.clone(),
-            ..blank
-        },
+        State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. } => {
+            successful(blank, done.clone())
+        }
         State::Failed { failure, receipt, .. } => Answer { error: Some(failure.into()), receipt: Some(*receipt), ..blank },
         State::Retrying(failed) => {
             let wait = failed.not_before.since(now);

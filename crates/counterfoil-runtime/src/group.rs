@@ -4,13 +4,13 @@
 //! loses its race is taken out and answered `Conflict`, the others go through. Receipts get their place in the chain here, because here
 //! is the one order in which outcomes become durable. Nothing is answered before the store has said that it is durable.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use counterfoil_core::receipt::{self, ChainHead, Draft};
+use counterfoil_core::receipt::{self, ChainHead, Unsealed};
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{RunId, StreamId, Summary, Tenant, Timestamp};
+use counterfoil_store::spread::{Map, Set};
 use counterfoil_store::{AppendError, Batch, Reach, Store, StoreError, Version, Write, Written};
 use tokio::sync::oneshot;
 
@@ -28,7 +28,7 @@ const HEADS_MAX: usize = 10_000;
 /// What one caller wants written together.
 pub struct Request {
     pub writes: Vec<Write>,
-    pub receipt: Option<Draft>,
+    pub receipt: Option<Unsealed>,
 }
 
 pub struct Group {
@@ -64,7 +64,7 @@ impl Group {
     pub fn start(store: Arc<dyn Store>, wakeups: Arc<Wakeups>) -> Self {
         let queue = Arc::new(Queue { inner: Mutex::new(Waiting::default()), arrived: Condvar::new() });
         let handle = tokio::runtime::Handle::current();
-        let mut writer = Writer { store, handle, wakeups, heads: HashMap::new() };
+        let mut writer = Writer { store, handle, wakeups, heads: Map::default() };
         let waiting = queue.clone();
         let thread = std::thread::Builder::new()
             .name("counterfoil-ledger".into())
@@ -79,24 +79,29 @@ impl Group {
         Self { queue, writer: Some(thread) }
     }
 
-    /// Durable when this returns `Ok`.
-    pub async fn submit(&self, request: Request) -> Result<(), AppendError> {
-        let (reply, answer) = oneshot::channel();
-        {
-            let mut waiting = self.queue.lock();
-            if waiting.closed || waiting.jobs.len() >= QUEUE_MAX {
-                let message =
-                    if waiting.closed { "the ledger is closed".into() } else { format!("{QUEUE_MAX} appends are waiting for the disk") };
-                return Err(StoreError::Unavailable { message, written: Written::No }.into());
-            }
-            waiting.jobs.push(Job { request, reply });
-            if waiting.parked {
-                self.queue.arrived.notify_one();
-            }
+    /// Durable when the future is ready with `Ok`. The request is in the queue when this returns, whether or not anyone waits for the end.
+    pub fn submit(&self, request: Request) -> impl Future<Output = Result<(), AppendError>> + use<> {
+        let answer = self.enqueue(request);
+        async move {
+            answer?.await.unwrap_or_else(|_| {
+                Err(StoreError::Unavailable { message: "the ledger's writer stopped".into(), written: Written::Perhaps }.into())
+            })
         }
-        answer.await.unwrap_or_else(|_| {
-            Err(StoreError::Unavailable { message: "the ledger's writer stopped".into(), written: Written::Perhaps }.into())
-        })
+    }
+
+    fn enqueue(&self, request: Request) -> Result<oneshot::Receiver<Result<(), AppendError>>, AppendError> {
+        let (reply, answer) = oneshot::channel();
+        let mut waiting = self.queue.lock();
+        if waiting.closed || waiting.jobs.len() >= QUEUE_MAX {
+            let message =
+                if waiting.closed { "the ledger is closed".into() } else { format!("{QUEUE_MAX} appends are waiting for the disk") };
+            return Err(StoreError::Unavailable { message, written: Written::No }.into());
+        }
+        waiting.jobs.push(Job { request, reply });
+        if waiting.parked {
+            self.queue.arrived.notify_one();
+        }
+        Ok(answer)
     }
 }
 
@@ -150,7 +155,7 @@ struct Writer {
     store: Arc<dyn Store>,
     handle: tokio::runtime::Handle,
     wakeups: Arc<Wakeups>,
-    heads: HashMap<StreamId, Head>,
+    heads: Map<Head>,
 }
 
 #[derive(Clone, Copy)]
@@ -164,9 +169,9 @@ impl Writer {
     fn commit(&mut self, jobs: Vec<Job>) -> Vec<Job> {
         let (jobs, rivals) = split(jobs);
         let mut jobs = self.without_damaged_chains(jobs);
-        let mut moved: HashMap<StreamId, Version> = HashMap::new();
+        let mut moved: Map<Version> = Map::default();
         while !jobs.is_empty() {
-            match self.append(&jobs) {
+            match self.append(&mut jobs) {
                 Ok(()) => {
                     if !rivals.is_empty() {
                         moved = jobs.iter().flat_map(|job| &job.request.writes).map(|w| (w.stream, w.expected.next())).collect();
@@ -222,8 +227,7 @@ impl Writer {
     fn without_damaged_chains(&mut self, jobs: Vec<Job>) -> Vec<Job> {
         let mut whole = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let chain = job.request.receipt.as_ref().map(|draft| StreamId::chain(&draft.tenant, draft.run.as_ref()));
-            match chain.map(|stream| self.head(stream)).transpose() {
+            match job.request.receipt.as_ref().map(|receipt| self.head(receipt.chain)).transpose() {
                 Err(error @ StoreError::Corrupt { .. }) => answer_all(vec![job], &AppendError::Store(error)),
                 // Whatever else is wrong with the store, the append itself will say.
                 Ok(_) | Err(StoreError::Unavailable { .. }) => whole.push(job),
@@ -232,26 +236,19 @@ impl Writer {
         whole
     }
 
-    fn append(&mut self, jobs: &[Job]) -> Result<(), AppendError> {
-        let mut batch = Batch { writes: Vec::with_capacity(jobs.len() + 1) };
-        let mut chains: Vec<Chain> = Vec::new();
-        for job in jobs {
-            batch.writes.extend(job.request.writes.iter().cloned());
-            if let Some(draft) = &job.request.receipt {
-                let stream = StreamId::chain(&draft.tenant, draft.run.as_ref());
-                let place = match chains.iter().position(|c| c.stream == stream) {
-                    Some(place) => place,
-                    None => {
-                        let head = self.head(stream)?;
-                        chains.push(Chain::new(stream, draft, head));
-                        chains.len() - 1
-                    }
-                };
-                chains[place].add(draft);
-            }
-        }
+    fn append(&mut self, jobs: &mut [Job]) -> Result<(), AppendError> {
+        let chains = self.sealed(jobs)?;
+        // Moved into the batch and back: a job that loses its race is taken out, and the others go again.
+        let mut batch = Batch { writes: Vec::with_capacity(jobs.len() + chains.len()) };
+        let counts: Vec<usize> = jobs.iter().map(|job| job.request.writes.len()).collect();
+        jobs.iter_mut().for_each(|job| batch.writes.append(&mut job.request.writes));
         batch.writes.extend(chains.iter().map(Chain::write));
-        self.handle.block_on(self.store.append(batch))?;
+        let appended = self.handle.block_on(self.store.append(&batch));
+        let mut writes = batch.writes.into_iter();
+        for (job, count) in jobs.iter_mut().zip(counts) {
+            job.request.writes.extend(writes.by_ref().take(count));
+        }
+        appended?;
         if self.heads.len() > HEADS_MAX {
             self.heads.clear();
         }
@@ -259,6 +256,24 @@ impl Writer {
             self.heads.insert(chain.stream, Head { chain: chain.end, version: chain.head.version.next() });
         }
         Ok(())
+    }
+
+    /// The receipts of `jobs`, each at its place in its chain.
+    fn sealed(&mut self, jobs: &[Job]) -> Result<Vec<Chain>, StoreError> {
+        let mut chains: Vec<Chain> = Vec::new();
+        let mut places: Map<usize> = Map::default();
+        for receipt in jobs.iter().filter_map(|job| job.request.receipt.as_ref()) {
+            let place = match places.get(&receipt.chain) {
+                Some(place) => *place,
+                None => {
+                    chains.push(Chain::new(receipt, self.head(receipt.chain)?));
+                    places.insert(receipt.chain, chains.len() - 1);
+                    chains.len() - 1
+                }
+            };
+            chains[place].add(receipt);
+        }
+        Ok(chains)
     }
 
     fn head(&mut self, stream: StreamId) -> Result<Head, StoreError> {
@@ -279,7 +294,7 @@ impl Writer {
 
 /// A batch names a stream once: the first request for a stream goes, its rivals wait until it is known what became of it.
 fn split(jobs: Vec<Job>) -> (Vec<Job>, Vec<Job>) {
-    let mut named: HashSet<StreamId> = HashSet::with_capacity(jobs.len());
+    let mut named = Set::with_capacity_and_hasher(jobs.len(), Default::default());
     let mut first = Vec::with_capacity(jobs.len());
     let mut rivals = Vec::new();
     for job in jobs {
@@ -311,15 +326,23 @@ struct Chain {
 }
 
 impl Chain {
-    fn new(stream: StreamId, draft: &Draft, head: Head) -> Self {
-        Self { stream, tenant: draft.tenant.clone(), run: draft.run.clone(), head, end: head.chain, at: draft.ended, texts: Vec::new() }
+    fn new(receipt: &Unsealed, head: Head) -> Self {
+        Self {
+            stream: receipt.chain,
+            tenant: receipt.tenant.clone(),
+            run: receipt.run.clone(),
+            head,
+            end: head.chain,
+            at: receipt.ended,
+            texts: Vec::new(),
+        }
     }
 
-    fn add(&mut self, draft: &Draft) {
-        let (text, end) = self.end.seal(draft);
+    fn add(&mut self, receipt: &Unsealed) {
+        let (text, end) = self.end.seal(receipt);
         self.texts.push(text);
         self.end = end;
-        self.at = self.at.max(draft.ended);
+        self.at = self.at.max(receipt.ended);
     }
 
     fn write(&self) -> Write {

@@ -14,9 +14,10 @@ use counterfoil_core::entry::{Claim, Ended, Finished, Late, LateOutcome, UndoCal
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::{Draft, Receipt, ReceiptId, follow};
 use counterfoil_core::redact::Salt;
+use counterfoil_core::settled::Settled;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Effect, EffectKey, Entry, Fence, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
-use counterfoil_store::{AppendError, Found, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
+use counterfoil_store::{AppendError, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
 use thiserror::Error;
 use tokio::sync::Mutex;
 
@@ -107,6 +108,14 @@ impl Lease {
     }
 }
 
+/// What a look at an effect gave.
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, once per call")]
+pub enum Glance {
+    Whole(Effect),
+    /// It is done, and its newest record says all that a repeat of the call must know.
+    Settled(Settled),
+}
+
 /// What ends an attempt, beside its outcome.
 pub struct Ending {
     pub outcome: Ended,
@@ -141,13 +150,19 @@ impl Ledger {
 
     pub async fn load(&self, key: EffectKey) -> Result<Effect, LedgerError> {
         let history = self.store.load(StreamId::effect(&key), Reach::Whole).await?;
-        let mut effect = Effect::absent(key);
-        for record in &history.records {
-            effect.apply_body(&record.body).map_err(|source| LedgerError::Fold { key, source })?;
+        fold(key, &history)
+    }
+
+    /// The effect, or only what a replay of it needs, if that is all there is to it.
+    pub async fn glance(&self, key: EffectKey) -> Result<Glance, LedgerError> {
+        let newest = self.store.load(StreamId::effect(&key), Reach::Newest(1)).await?;
+        if newest.version.0 == newest.records.len() as u64 || newest.expired {
+            return fold(key, &newest).map(Glance::Whole);
         }
-        effect.version = history.version.0;
-        effect.expired = history.expired;
-        Ok(effect)
+        match newest.records.last().and_then(|record| Settled::read(&record.body)) {
+            Some(settled) => Ok(Glance::Settled(settled)),
+            None => self.load(key).await.map(Glance::Whole),
+        }
     }
 
     /// The entries of an effect as they are stored, each with the time of its record.
@@ -201,6 +216,7 @@ impl Ledger {
                 attempt: permit.attempt,
                 started: permit.started,
                 ended,
+                answers: effect.answers(&ending.outcome, ended),
                 outcome: ending.outcome.clone(),
             });
             let sealed = seal_of(&ending.outcome, permit.started, ended);
@@ -209,9 +225,10 @@ impl Ledger {
                     *effect = recorded.clone();
                     return Ok(recorded);
                 }
-                Err(LedgerError::Conflict) => match self.still_held(&permit.lease).await? {
+                // Boxed, here and below: what is rare takes no room in every call.
+                Err(LedgerError::Conflict) => match Box::pin(self.still_held(&permit.lease)).await? {
                     Some(current) => *effect = current,
-                    None => return self.report_late(permit, ending.evidence, ended).await,
+                    None => return Box::pin(self.report_late(permit, ending.evidence, ended)).await,
                 },
                 Err(error) => return Err(error),
             }
@@ -294,18 +311,40 @@ impl Ledger {
         }
     }
 
-    /// Appends `entries` to the effect as one record, with a receipt where they end it, and returns the effect as it then is.
-    pub async fn record(&self, effect: &Effect, entries: Vec<Entry>, sealed: Option<Sealed<'_>>) -> Result<Effect, LedgerError> {
-        self.record_with(effect, entries, sealed, Vec::new()).await
+    /// Appends `entries` to the effect as one record, with a receipt where they end it, and gives the effect as it then is. Submitted when this
+    /// returns, durable when the future is ready. (Not `async`: such a function keeps its arguments in the future twice, and a call holds this one.)
+    pub fn record(
+        &self,
+        effect: &Effect,
+        entries: Vec<Entry>,
+        sealed: Option<Sealed<'_>>,
+    ) -> impl Future<Output = Result<Effect, LedgerError>> + use<> {
+        self.record_with(effect, entries, sealed, Vec::new())
     }
 
-    pub async fn record_with(
+    pub fn record_with(
         &self,
         effect: &Effect,
         entries: Vec<Entry>,
         sealed: Option<Sealed<'_>>,
         beside: Vec<Write>,
-    ) -> Result<Effect, LedgerError> {
+    ) -> impl Future<Output = Result<Effect, LedgerError>> + use<> {
+        let submitted = self.following(effect, entries, sealed, beside).map(|(next, request)| (next, self.group.submit(request)));
+        async move {
+            let (next, durable) = submitted?;
+            durable.await?;
+            Ok(next)
+        }
+    }
+
+    /// The effect after `entries`, and what must be written for it.
+    fn following(
+        &self,
+        effect: &Effect,
+        entries: Vec<Entry>,
+        sealed: Option<Sealed<'_>>,
+        beside: Vec<Write>,
+    ) -> Result<(Effect, Request), LedgerError> {
         let body = codec::encode(&entries);
         let mut next = effect.clone();
         next.apply(entries).map_err(|source| LedgerError::Fold { key: effect.key, source })?;
@@ -316,11 +355,10 @@ impl Ledger {
             body,
             summary: next.summary(),
         };
-        let receipt = sealed.map(|sealed| draft(&next, sealed));
+        let receipt = sealed.map(|sealed| draft(&next, sealed).unsealed());
         let mut writes = beside;
         writes.insert(0, write);
-        self.group.submit(Request { writes, receipt }).await?;
-        Ok(next)
+        Ok((next, Request { writes, receipt }))
     }
 
     /// A stream whose newest record is its whole state: breakers, budgets, windows.
@@ -406,6 +444,16 @@ impl Ledger {
         let worked = tokio::task::spawn_blocking(move || handle.block_on(work(store, now))).await;
         Ok(worked.expect("a store does not panic")?)
     }
+}
+
+fn fold(key: EffectKey, history: &History) -> Result<Effect, LedgerError> {
+    let mut effect = Effect::absent(key);
+    for record in &history.records {
+        effect.apply_body(&record.body).map_err(|source| LedgerError::Fold { key, source })?;
+    }
+    effect.version = history.version.0;
+    effect.expired = history.expired;
+    Ok(effect)
 }
 
 /// A summary for streams that are not effects.

@@ -123,7 +123,7 @@ impl Runtime {
             return Ok(Resolution::Happened { result });
         }
         let salt = self.inner.salt(&task.call.tenant).await?;
-        let invocation = crate::runtime::invocation(&task.tool, &task.call, key, effect.attempts);
+        let invocation = crate::runtime::invocation(&task.tool, &task.call, key, effect.attempts, Default::default());
         Ok(Resolution::Happened { result: crate::conclude::redacted(&task.tool, &invocation, &result, Some(&salt)) })
     }
 
@@ -286,7 +286,7 @@ impl Runtime {
 
     fn undo_of(&self, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {
         let task = self.recorded_task(effect)?;
-        let invocation = crate::runtime::invocation(&task.tool, &task.call, effect.key, effect.attempts);
+        let invocation = crate::runtime::invocation(&task.tool, &task.call, effect.key, effect.attempts, Default::default());
         crate::conclude::undo_call(&task.tool, &invocation, result)
     }
 

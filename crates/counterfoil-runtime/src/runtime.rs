@@ -27,7 +27,7 @@ use crate::execute;
 use crate::fresh::Fresh;
 use crate::gate::Gates;
 use crate::heartbeat::Heartbeat;
-use crate::ledger::{Ledger, LedgerError, plain_summary};
+use crate::ledger::{Glance, Ledger, LedgerError, plain_summary};
 use crate::liveness::Liveness;
 use crate::registry::{Registered, Registry};
 use crate::reports::Reports;
@@ -161,34 +161,58 @@ impl Runtime {
             return Answer::refused("invalid_arguments", format!("the arguments of {} do not fit its input schema: {wrong}", tool.name));
         }
         if tool.is_pure() || self.inner.mode == Mode::Off {
-            return self.unrecorded(&tool, &call).await;
+            return Box::pin(self.unrecorded(&tool, &call)).await;
         }
         let task = match self.task(tool, call).await {
             Ok(task) => task,
             Err(answer) => return *answer,
         };
-        let effect = match self.inner.ledger.load(task.key).await {
-            Ok(effect) => effect,
+        let effect = match self.look(&task).await {
+            Ok(Glance::Whole(effect)) => effect,
+            Ok(Glance::Settled(settled)) => return Answer::replayed(task.key, settled.done),
             Err(error) => return ledger_answer(&error, None),
         };
-        match self.renew_window(task, effect).await {
-            Ok((task, effect)) if self.inner.mode == Mode::Shadow => self.let_through(task, effect).await,
-            Ok((task, effect)) => self.settle(task, effect).await,
-            Err(answer) => *answer,
+        let (task, effect) = match task.family {
+            None => (task, effect),
+            Some(_) => match Box::pin(self.renew_window(task, effect)).await {
+                Ok(renewed) => renewed,
+                Err(answer) => return *answer,
+            },
+        };
+        match self.inner.mode {
+            Mode::Shadow => Box::pin(self.let_through(task, effect)).await,
+            _ => self.settle(task, effect).await,
+        }
+    }
+
+    /// `Settled` only where its recorded result is the answer.
+    async fn look(&self, task: &Task) -> Result<Glance, LedgerError> {
+        let ledger = &self.inner.ledger;
+        // Whether a window is over, or what shadow mode lets through, depends on more than the result.
+        if task.family.is_some() || self.inner.mode == Mode::Shadow {
+            return ledger.load(task.key).await.map(Glance::Whole);
+        }
+        match ledger.glance(task.key).await? {
+            Glance::Settled(settled) if !settled.replays(&task.fingerprint, self.inner.clock.now()) => {
+                ledger.load(task.key).await.map(Glance::Whole)
+            }
+            glance => Ok(glance),
         }
     }
 
     /// Replays at once; anything else goes on to its end, also when the caller goes away half-way.
-    pub(crate) async fn settle(&self, mut task: Task, effect: Effect) -> Answer {
-        if matches!(self.inner.decide(&task, &effect), Ok(Decision::Replay)) {
-            return Answer { replayed: true, ..Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now()) };
+    pub(crate) fn settle(&self, task: Task, effect: Effect) -> impl Future<Output = Answer> + Send + use<> {
+        let going_on = if matches!(self.inner.decide(&task, &effect), Ok(Decision::Replay)) {
+            Err(Answer { replayed: true, ..Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now()) })
+        } else {
+            Ok(Undropped::new(self.inner.clone().see_through(task, effect)))
+        };
+        async move {
+            match going_on {
+                Ok(answer) => answer.await,
+                Err(replayed) => replayed,
+            }
         }
-        let inner = self.inner.clone();
-        Undropped::new(async move {
-            let driven = inner.drive(&mut task, effect).await;
-            inner.dress(&task, driven)
-        })
-        .await
     }
 
     /// Shadow mode: a live call is never stopped, only told of. Recovery, undo and operators do not come through here: they always enforce.
@@ -218,8 +242,7 @@ impl Runtime {
             redact_args(&call.args, &tool.policy.redact, &inner.salt(&call.tenant).await.map_err(|e| failed(&e))?)
         };
         // Identity is taken from what is stored, so that it can be checked from the ledger alone.
-        let identified = Call { args: stored.clone(), ..call.clone() };
-        let identity = identified.identity(&tool.policy).map_err(|MissingKeyArgument { path }| {
+        let identity = call.identity(&stored, &tool.policy).map_err(|MissingKeyArgument { path }| {
             let message = format!("the key of {} is made from the argument {path:?}, which the call does not have", tool.name);
             Box::new(Answer::refused("invalid_arguments", message))
         })?;
@@ -268,7 +291,7 @@ impl Runtime {
 
     async fn unrecorded(&self, tool: &Registered, call: &Call) -> Answer {
         let key = call.fresh_key(&self.inner.fresh.nonce());
-        let outcome = execute::unrecorded(&*tool.tool, invocation(tool, call, key, 1)).await;
+        let outcome = execute::unrecorded(&*tool.tool, invocation(tool, call, key, 1, Stop::default())).await;
         let blank = Answer { attempt: 1, ..Answer::refused("", "") };
         match outcome {
             Outcome::Done(success) => {
@@ -308,7 +331,7 @@ impl Runtime {
     }
 }
 
-pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt: u32) -> Invocation {
+pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt: u32, stop: Stop) -> Invocation {
     Invocation {
         tool: tool.name.clone(),
         tenant: call.tenant.clone(),
@@ -318,11 +341,16 @@ pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt
         args: call.args.clone(),
         timeout: tool.policy.timeout,
         result_bytes_max: tool.policy.result_bytes_max,
-        stop: Stop::default(),
+        stop,
     }
 }
 
 impl Inner {
+    async fn see_through(self: Arc<Self>, mut task: Task, effect: Effect) -> Answer {
+        let driven = self.drive(&mut task, effect).await;
+        self.dress(&task, driven)
+    }
+
     /// The loop. Everything that happens to an effect, live or recovered, happens here.
     pub(crate) async fn drive(&self, task: &mut Task, mut effect: Effect) -> Result<(Effect, Ending), LedgerError> {
         loop {
@@ -335,13 +363,14 @@ impl Inner {
                 Decision::Replay => return Ok((effect, Ending::Recorded)),
                 Decision::Refuse(refusal) => return Ok((effect, Ending::Refused(refusal))),
                 Decision::Hold(hold) => return Ok((effect, Ending::Held(hold))),
-                Decision::Wait { until } => match self.wait(task, &effect, until).await? {
+                Decision::Wait { until } => match Box::pin(self.wait(task, &effect, until)).await? {
                     Some(changed) => Ok(changed),
                     None => return Ok((effect, Ending::StillRunning)),
                 },
                 Decision::Record(entry) => self.ledger.record(&effect, vec![entry.clone()], conclude::seal_of_fact(&entry)).await,
-                Decision::AskApproval => self.ask_approval(task, &effect).await,
-                Decision::Probe => self.probe(task, &effect).await,
+                // Boxed: what is rare takes no room in every call.
+                Decision::AskApproval => Box::pin(self.ask_approval(task, &effect)).await,
+                Decision::Probe => Box::pin(self.probe(task, &effect)).await,
                 Decision::Execute(attempt) => match self.execute(task, &effect, attempt).await {
                     Ok(Ok(effect)) => Ok(effect),
                     Ok(Err(barred)) => return Ok((effect, barred)),
@@ -387,7 +416,7 @@ impl Inner {
         task.series.attempts += 1;
         task.unrecorded = true;
         let alive = self.heartbeat.watch(&permit);
-        let invocation = Invocation { stop: permit.stop(), ..invocation(&task.tool, &task.call, task.key, attempt.number) };
+        let invocation = invocation(&task.tool, &task.call, task.key, attempt.number, permit.stop());
         let outcome = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone()).await; // the world changes
         let concluding = Concluding {
             tool: task.tool.clone(),
@@ -419,7 +448,7 @@ impl Inner {
 
     async fn probe(&self, task: &mut Task, effect: &Effect) -> Result<Effect, LedgerError> {
         task.series.probes += 1;
-        let invocation = invocation(&task.tool, &task.call, task.key, effect.attempts);
+        let invocation = invocation(&task.tool, &task.call, task.key, effect.attempts, Stop::default());
         let answer = execute::probe(&*task.tool.tool, invocation.clone(), task.tool.policy.timeout).await;
         let salt = if task.tool.policy.redact.is_empty() { None } else { Some(self.salt(&task.call.tenant).await?) };
         conclude::probed(&self.ledger, effect, &task.tool, &invocation, answer, salt.as_ref(), self.clock.now()).await

@@ -405,7 +405,9 @@ async fn a_series_that_oversleeps_its_deadline_is_exhausted() {
     let retry = RetryPolicy { first: Duration::from_millis(200), max: Duration::from_millis(200), ..quick().retry };
     let busy = |_: u32, _: &Invocation| Step::Refuse(Failure::of_dependency("http_503", "busy"));
     let world = house.tool("charge", Policy { retry, ..quick() }, World::new(busy));
-    let Ok(Identity::Fixed(key)) = call("k", "{}").identity(&quick()) else { panic!("an explicit key is fixed") };
+    let Ok(Identity::Fixed(key)) = call("k", "{}").identity(&CanonicalJson::empty_object(), &quick()) else {
+        panic!("an explicit key is fixed")
+    };
     let calling = tokio::spawn({
         let house = house.clone();
         async move { house.call(call("k", "{}")).await }

@@ -34,7 +34,7 @@ impl Store for Failing {
     fn load(&self, stream: StreamId, reach: Reach) -> Eventually<'_, Result<History, StoreError>> {
         self.inner.load(stream, reach)
     }
-    fn append(&self, batch: Batch) -> Eventually<'_, Result<Position, AppendError>> {
+    fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
         let fails = self.good.fetch_sub(1, Ordering::SeqCst) <= 0;
         Box::pin(async move {
             if !fails {

@@ -68,7 +68,7 @@ fn fill(path: &Path, effects: u64) {
     let began = Instant::now();
     while load.next < effects {
         for batch in load.batches(1024) {
-            now(store.append(batch)).expect("an append");
+            now(store.append(&batch)).expect("an append");
         }
     }
     let rate = load.next as f64 / began.elapsed().as_secs_f64();
@@ -88,7 +88,7 @@ fn compare(store: &Sqlite, raw: &mut Raw, load: &mut Load, size: u64) {
             size,
             || load.batches(size),
             |batch| {
-                now(store.append(batch)).expect("an append");
+                now(store.append(&batch)).expect("an append");
             },
         ));
         let mut beside = Load::new(0);

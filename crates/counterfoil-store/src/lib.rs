@@ -16,6 +16,7 @@ pub mod batch;
 pub mod conformance;
 pub mod error;
 pub mod memory;
+pub mod spread;
 pub mod sqlite;
 
 pub use batch::{Batch, Found, History, Page, Position, Pruned, Query, Reach, Record, Recorded, Version, Write};
@@ -35,7 +36,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// All of `batch` or nothing: each stream must still be at its expected version. Durable when this returns `Ok`.
     /// A batch names a stream at most once.
-    fn append(&self, batch: Batch) -> Eventually<'_, Result<Position, AppendError>>;
+    fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>>;
 
     /// Streams whose summary says to look at them by `now`, earliest first.
     fn due(&self, now: Timestamp, limit: usize) -> Eventually<'_, Result<Vec<StreamId>, StoreError>>;

@@ -34,7 +34,7 @@ impl Store for Memory {
         Box::pin(ready(Ok(self.ledger().load(stream, reach))))
     }
 
-    fn append(&self, batch: Batch) -> Eventually<'_, Result<Position, AppendError>> {
+    fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
         Box::pin(ready(self.ledger().append(batch)))
     }
 
@@ -95,12 +95,12 @@ impl Ledger {
         }
     }
 
-    fn append(&mut self, batch: Batch) -> Result<Position, AppendError> {
-        let streams = self.conflicts(&batch);
+    fn append(&mut self, batch: &Batch) -> Result<Position, AppendError> {
+        let streams = self.conflicts(batch);
         if !streams.is_empty() {
             return Err(AppendError::Conflict { streams });
         }
-        for write in batch.writes {
+        for write in batch.writes.iter().cloned() {
             self.last = Position(self.last.0 + 1);
             let record = Record { version: write.expected.next(), position: self.last, at: write.at, body: write.body };
             self.log.insert(self.last, Recorded { stream: write.stream, kind: write.summary.kind, record });

@@ -14,10 +14,12 @@ use std::time::Duration;
 
 use counterfoil_core::codec;
 use counterfoil_core::decide::{Hold, Refusal};
+use counterfoil_core::effect::How;
 use counterfoil_core::entry::{Claim, Ended, Finished, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::{self, ChainHead, Draft, ReceiptId};
 use counterfoil_core::retry::{self, Series};
+use counterfoil_core::settled::Settled;
 use counterfoil_core::{
     Caller, CanonicalJson, Conditions, Decision, Effect, EffectKey, Entry, Failure, Fence, Fingerprint, Json, Outcome, Policy, State,
     Success, Tenant, Timestamp, ToolName, WorkerId, call, decide,
@@ -62,6 +64,19 @@ pub struct Store {
     pub encoded: bool,
 }
 
+/// What the newest record alone answers must be what the whole history answers, and a plain "done" must always be answered by it.
+fn check_settled(effect: &Effect, newest: &str) {
+    let settled = Settled::read(newest);
+    let plain = matches!(&effect.state, State::Done(done) if done.how == How::Reported && newest.contains("\"finished\""));
+    assert_eq!(settled.is_some(), plain, "{newest}");
+    let Some(settled) = settled else { return };
+    let (opened, expires) = (effect.opened.as_ref().unwrap(), effect.expires().unwrap());
+    assert_eq!(effect.state, State::Done(settled.done.clone()));
+    let just_before = Timestamp(expires.0 - 1);
+    assert!(settled.replays(&opened.fingerprint, just_before) && !settled.replays(&opened.fingerprint, expires));
+    assert!(!settled.replays(&Digest32::of(b"other arguments"), just_before));
+}
+
 impl Store {
     pub fn new(key: EffectKey) -> Self {
         Self {
@@ -98,6 +113,7 @@ impl Store {
             let mut read = self.effect.clone();
             read.apply_body(&body).expect("what is stored can be read");
             assert_eq!(read, next, "a stored record folds to what was meant: {body}");
+            check_settled(&next, &body);
             self.bodies.push(body);
             self.receipts(&next, &entries);
         }
@@ -123,7 +139,7 @@ impl Store {
                 started: Timestamp::ZERO,
                 ended,
             };
-            let (text, head) = self.head.seal(&draft);
+            let (text, head) = self.head.seal(&draft.unsealed());
             self.head = head;
             self.chain.push(receipt::body_of(&[text]));
         }
@@ -521,7 +537,14 @@ impl Model {
         let Ok(effect) = self.store.load() else { return false };
         let receipt = ReceiptId::new(&effect.key, effect.version + 1);
         let ended = self.ended(id, &effect, outcome.clone(), receipt);
-        let finished = Finished { fence: claim.fence, attempt: claim.attempt, started, ended: self.now, outcome: ended };
+        let finished = Finished {
+            fence: claim.fence,
+            attempt: claim.attempt,
+            started,
+            ended: self.now,
+            answers: effect.answers(&ended, self.now),
+            outcome: ended,
+        };
         match self.store.append(effect.version, vec![Entry::Finished(finished)]) {
             Ok(()) => {}
             Err(Refused::Illegal) => {

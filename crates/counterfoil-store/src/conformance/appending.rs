@@ -140,7 +140,7 @@ async fn large_batch(store: Arc<dyn Store>) {
     assert_eq!(conflict(&*store, writes.clone()).await, sorted(&[7]));
     writes.pop();
     let batch = Batch { writes };
-    store.append(batch).await.expect("every stream is at its expected version");
+    store.append(&batch).await.expect("every stream is at its expected version");
     for number in 0..STREAMS {
         assert_eq!(load(&*store, number).await.version, Version(2));
     }

@@ -131,8 +131,8 @@ impl Pair {
             sights.extend(sight);
         }
         let adapter = self.adapter();
-        let expected = self.reference.append(batch.clone()).await;
-        let got = adapter.append(batch.clone()).await;
+        let expected = self.reference.append(&batch).await;
+        let got = adapter.append(&batch).await;
         match (expected, got) {
             (Ok(expected), Ok(got)) => {
                 self.see("append");

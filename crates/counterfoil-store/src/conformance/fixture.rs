@@ -42,12 +42,12 @@ pub fn write(number: u64, expected: u64, summary: Summary) -> Write {
 }
 
 pub async fn append(store: &dyn Store, writes: Vec<Write>) -> Position {
-    store.append(Batch { writes }).await.expect("every stream is at its expected version")
+    store.append(&Batch { writes }).await.expect("every stream is at its expected version")
 }
 
 /// The streams of the conflict that `writes` must end in, sorted.
 pub async fn conflict(store: &dyn Store, writes: Vec<Write>) -> Vec<StreamId> {
-    match store.append(Batch { writes }).await {
+    match store.append(&Batch { writes }).await {
         Err(AppendError::Conflict { mut streams }) => {
             streams.sort();
             streams

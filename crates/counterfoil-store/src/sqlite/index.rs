@@ -6,8 +6,7 @@
 //! whenever something is dropped because the file now knows it; who held a snapshot from before must take a new one.
 //! A damaged row is folded in only where its stream is beyond doubt: one taken for another stream's would make its own look older, or absent.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::collections::BTreeMap;
 
 use counterfoil_core::StreamId;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -17,6 +16,7 @@ use super::filter::Filter;
 use super::row::{Fields, SELECT_NEWER};
 use super::schema::BLOCK_POSITIONS;
 use crate::StoreError;
+use crate::spread::Map;
 
 /// Where a stream's newest record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,48 +293,6 @@ impl Meta {
         let mut meta = conn.prepare_cached("SELECT value FROM meta WHERE name = ?1")?;
         let mut value = |name: &str| meta.query_row([name], |row| row.get::<_, i64>(0)).map(|value| value as u64);
         Ok(Self { watermark: value("watermark")?, floor: value("floor")?, pruned: value("pruned")? })
-    }
-}
-
-pub type Map<T> = HashMap<StreamId, T, Spread>;
-pub type Set = std::collections::HashSet<StreamId, Spread>;
-
-/// Streams are digests: eight of their bytes are a good hash already. A secret per process keeps callers, who
-/// choose what is digested, from filling one bucket.
-#[derive(Clone)]
-pub struct Spread {
-    secret: u64,
-}
-
-impl Default for Spread {
-    fn default() -> Self {
-        Self { secret: RandomState::new().hash_one(0) | 1 }
-    }
-}
-
-impl BuildHasher for Spread {
-    type Hasher = Spreading;
-    fn build_hasher(&self) -> Spreading {
-        Spreading { secret: self.secret, hash: 0 }
-    }
-}
-
-pub struct Spreading {
-    secret: u64,
-    hash: u64,
-}
-
-impl Hasher for Spreading {
-    fn write(&mut self, bytes: &[u8]) {
-        // Called with the 32 bytes, and with their length in front, which says nothing.
-        if let Some(eight) = bytes.first_chunk::<8>() {
-            let wide = u128::from(u64::from_le_bytes(*eight) ^ self.secret) * u128::from(self.secret);
-            self.hash = (wide >> 64) as u64 ^ wide as u64;
-        }
-    }
-    fn write_usize(&mut self, _: usize) {}
-    fn finish(&self) -> u64 {
-        self.hash
     }
 }
 

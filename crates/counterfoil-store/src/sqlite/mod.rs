@@ -196,8 +196,8 @@ impl Store for Sqlite {
         })
     }
 
-    fn append(&self, batch: Batch) -> Eventually<'_, Result<Position, AppendError>> {
-        Box::pin(async move { self.writer().append(&self.shared, &batch) })
+    fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
+        Box::pin(async move { self.writer().append(&self.shared, batch) })
     }
 
     fn due(&self, now: Timestamp, limit: usize) -> Eventually<'_, Result<Vec<StreamId>, StoreError>> {

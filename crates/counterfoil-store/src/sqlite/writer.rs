@@ -12,11 +12,12 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::Shared;
 use super::fault::{commit_failed, corrupt, refused};
-use super::index::{Index, Meta, Noted, Place, Set, each_newer};
+use super::index::{Index, Meta, Noted, Place, each_newer};
 use super::merge::{Merge, Step};
 use super::reader::INDEXED;
 use super::row::{self, Fields};
 use super::wal::Wal;
+use crate::spread::Set;
 use crate::{AppendError, Batch, Position, StoreError, Version};
 
 /// Entries merged at once, at least: fewer would dirty nearly a page each.

@@ -58,7 +58,7 @@ fn write(number: u64, expected: u64) -> Write {
 }
 
 fn append(store: &Sqlite, writes: Vec<Write>) -> Result<Position, AppendError> {
-    now(store.append(Batch { writes }))
+    now(store.append(&Batch { writes }))
 }
 
 fn load(store: &Sqlite, number: u64) -> History {

@@ -243,7 +243,7 @@ async fn a_40_a_hundred_thousand_records_still_dedupe() {
         let store = Sqlite::open(lab.ledger(), Default::default()).unwrap();
         for slice in 0..RECORDS / 5000 {
             let writes = (0..5000).map(|n| recorded(slice * 5000 + n)).collect();
-            store.append(Batch { writes }).await.unwrap();
+            store.append(&Batch { writes }).await.unwrap();
         }
     }
     let began = Instant::now();
@@ -272,7 +272,7 @@ async fn a_40_a_hundred_thousand_records_still_dedupe() {
 fn recorded(n: u64) -> StoreWrite {
     let call = library_call("charge", json!({ "n": n }), &format!("k{n}"));
     let policy = Policy::default();
-    let Ok(counterfoil_core::call::Identity::Fixed(key)) = call.identity(&policy) else { panic!("an explicit key is fixed") };
+    let Ok(counterfoil_core::call::Identity::Fixed(key)) = call.identity(&call.args, &policy) else { panic!("an explicit key is fixed") };
     let at = Timestamp::from_millis(1_790_000_000_000);
     let opened = Opened {
         at,
@@ -290,7 +290,7 @@ fn recorded(n: u64) -> StoreWrite {
     let claim = Claim { at, attempt: 1, fence: Fence(1), worker: WorkerId::new("seed").unwrap(), lease_until: at };
     let success = Success::new(Json::parse(&n.to_string()).unwrap());
     let outcome = Ended::Done { success, undo: None, receipt: ReceiptId::new(&key, 1) };
-    let finished = Finished { fence: Fence(1), attempt: 1, started: at, ended: at, outcome };
+    let finished = Finished { fence: Fence(1), attempt: 1, started: at, ended: at, outcome, answers: None };
     let entries = vec![Entry::Opened(opened), Entry::Claimed(claim), Entry::Finished(finished)];
     let body = codec::encode(&entries);
     let mut effect = Effect::absent(key);
