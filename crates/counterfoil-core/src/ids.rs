@@ -274,6 +274,25 @@ impl StreamId {
     pub fn budget(tenant: &Tenant, run: &RunId, tool: &ToolName) -> Self {
         Self::tagged("counterfoil/budget/1", &[tenant.as_str(), run.as_str(), tool.as_str()])
     }
+    /// One mutating HTTP request: a key means something to one tenant, one method and one route.
+    pub fn request(tenant: &Tenant, method: &str, route: &str, key: &CallKey) -> Self {
+        Self::tagged("counterfoil/request/1", &[tenant.as_str(), method, route, key.as_str()])
+    }
+    /// A tool that a tenant registered.
+    pub fn tool(tenant: &Tenant, tool: &ToolName) -> Self {
+        Self::tagged("counterfoil/tool/1", &[tenant.as_str(), tool.as_str()])
+    }
+    /// A bearer token, by the digest of its secret.
+    pub fn token(secret: &Digest32) -> Self {
+        Self(Digest32::of_fields("counterfoil/token/1", &[&secret.0]).0)
+    }
+    /// The mode of one tool, or of all.
+    pub fn mode(tool: Option<&ToolName>) -> Self {
+        match tool {
+            Some(tool) => Self::tagged("counterfoil/mode/tool/1", &[tool.as_str()]),
+            None => Self::tagged("counterfoil/mode/1", &[]),
+        }
+    }
     /// The secret that salts the digests of redacted values.
     pub fn salt() -> Self {
         Self::tagged("counterfoil/salt/1", &[])

@@ -17,10 +17,29 @@ pub enum StreamKind {
     Window = 5,
     /// What the ledger knows of itself, e.g. its salt.
     Meta = 6,
+    /// One mutating HTTP request, and what it was answered.
+    Request = 7,
+    /// A tool that was registered over HTTP.
+    Tool = 8,
+    /// A bearer token, by its digest.
+    Token = 9,
+    /// Whether calls are enforced, shadowed or let through.
+    Mode = 10,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 6] = [Self::Effect, Self::Chain, Self::Breaker, Self::Budget, Self::Window, Self::Meta];
+    pub const ALL: [Self; 10] = [
+        Self::Effect,
+        Self::Chain,
+        Self::Breaker,
+        Self::Budget,
+        Self::Window,
+        Self::Meta,
+        Self::Request,
+        Self::Tool,
+        Self::Token,
+        Self::Mode,
+    ];
 
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == code)
@@ -44,7 +63,7 @@ pub struct Summary {
 }
 
 /// Every word that `Summary::state` may hold.
-pub const STATES: [&str; 14] = [
+pub const STATES: [&str; 20] = [
     "",
     "waiting_approval",
     "ready",
@@ -59,6 +78,12 @@ pub const STATES: [&str; 14] = [
     "undo_failed",
     "open",
     "closed",
+    "pending",
+    "answered",
+    "registered",
+    "removed",
+    "active",
+    "revoked",
 ];
 
 /// The one word of [`STATES`] that equals `text`.

@@ -191,7 +191,7 @@ impl Ledger {
         let claim = Claim { at: now, attempt: attempt.number, fence: attempt.fence, worker: self.worker.clone(), lease_until: now + lease };
         let mut entries = before;
         entries.push(Entry::Claimed(claim));
-        let effect = self.record_with(effect, entries, None, beside).await?;
+        let effect = self.record_with(effect, entries, None, |_| beside).await?;
         let lease = Lease {
             fence: attempt.fence,
             key: effect.key,
@@ -319,16 +319,17 @@ impl Ledger {
         entries: Vec<Entry>,
         sealed: Option<Sealed<'_>>,
     ) -> impl Future<Output = Result<Effect, LedgerError>> + use<> {
-        self.record_with(effect, entries, sealed, Vec::new())
+        self.record_with(effect, entries, sealed, |_| Vec::new())
     }
 
-    pub fn record_with(
+    /// `beside` sees the effect as it will be, and gives the writes that hold or fall with it.
+    pub fn record_with<B: FnOnce(&Effect) -> Vec<Write>>(
         &self,
         effect: &Effect,
         entries: Vec<Entry>,
         sealed: Option<Sealed<'_>>,
-        beside: Vec<Write>,
-    ) -> impl Future<Output = Result<Effect, LedgerError>> + use<> {
+        beside: B,
+    ) -> impl Future<Output = Result<Effect, LedgerError>> + use<B> {
         let submitted = self.following(effect, entries, sealed, beside).map(|(next, request)| (next, self.group.submit(request)));
         async move {
             let (next, durable) = submitted?;
@@ -343,7 +344,7 @@ impl Ledger {
         effect: &Effect,
         entries: Vec<Entry>,
         sealed: Option<Sealed<'_>>,
-        beside: Vec<Write>,
+        beside: impl FnOnce(&Effect) -> Vec<Write>,
     ) -> Result<(Effect, Request), LedgerError> {
         let body = codec::encode(&entries);
         let mut next = effect.clone();
@@ -356,7 +357,7 @@ impl Ledger {
             summary: next.summary(),
         };
         let receipt = sealed.map(|sealed| draft(&next, sealed).unsealed());
-        let mut writes = beside;
+        let mut writes = beside(&next);
         writes.insert(0, write);
         Ok((next, Request { writes, receipt }))
     }

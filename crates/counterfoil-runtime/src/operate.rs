@@ -3,14 +3,17 @@
 //! Each is one compare-and-append that says who and why; the state machine refuses what a state does not allow, and the refusal names the state.
 //! An undo is itself a ledgered effect with a key of its own, driven by the same loop.
 
-use counterfoil_core::breaker::{Breaker, Phase};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
+use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_core::call::undo_key;
 use counterfoil_core::effect::{Done, Effect, State};
 use counterfoil_core::entry::{Entry, Verdict};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant};
+use counterfoil_store::Write;
 use thiserror::Error;
 
 use crate::answer::Answer;
@@ -23,6 +26,34 @@ use crate::runtime::{Runtime, Task};
 pub struct Operator {
     pub by: String,
     pub why: String,
+    pub beside: Beside,
+}
+
+impl Operator {
+    pub fn new(by: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { by: by.into(), why: why.into(), beside: Beside::default() }
+    }
+
+    /// With writes that hold or fall with what the operator does: the record of the request that asked for it.
+    pub fn beside(self, writes: impl Fn(&Effect) -> Vec<Write> + Send + Sync + 'static) -> Self {
+        Self { beside: Beside(Some(Arc::new(writes))), ..self }
+    }
+}
+
+/// Writes in the same append as a change, made from the effect as it is after it.
+#[derive(Clone, Default)]
+pub struct Beside(Option<Arc<dyn Fn(&Effect) -> Vec<Write> + Send + Sync>>);
+
+impl Beside {
+    pub(crate) fn writes(&self, after: &Effect) -> Vec<Write> {
+        self.0.as_ref().map_or_else(Vec::new, |writes| writes(after))
+    }
+}
+
+impl fmt::Debug for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Beside(…)" } else { "Beside" })
+    }
 }
 
 /// How a person closes a doubt.
@@ -87,7 +118,7 @@ impl Runtime {
     /// Closes a doubt.
     pub async fn resolve(&self, key: EffectKey, resolution: Resolution, operator: &Operator) -> Result<Effect, OperateError> {
         let resolution = self.redacted(key, resolution).await?;
-        self.change(key, "only a doubt can be resolved", |effect, now| {
+        self.change(key, "only a doubt can be resolved", operator, |effect, now| {
             // Cancelled while it ran: whether it happened is as open as for any doubt.
             let open = matches!(effect.state, State::InDoubt(_))
                 || matches!(effect.state, State::Cancelled { late: None, .. }) && effect.doubtful();
@@ -130,7 +161,7 @@ impl Runtime {
     /// Lets an approved call run, and runs it.
     pub async fn approve(&self, key: EffectKey, operator: &Operator) -> Result<Answer, OperateError> {
         let effect = self
-            .change(key, "only a call that waits for approval can be approved", |effect, now| match effect.state {
+            .change(key, "only a call that waits for approval can be approved", operator, |effect, now| match effect.state {
                 State::WaitingApproval { expires, .. } if now < expires => {
                     Some((Entry::Approved { at: now, by: operator.by.clone() }, None))
                 }
@@ -141,7 +172,7 @@ impl Runtime {
     }
 
     pub async fn deny(&self, key: EffectKey, operator: &Operator) -> Result<Effect, OperateError> {
-        self.change(key, "only a call that waits for approval can be denied", |effect, now| {
+        self.change(key, "only a call that waits for approval can be denied", operator, |effect, now| {
             if !matches!(effect.state, State::WaitingApproval { .. }) {
                 return None;
             }
@@ -161,7 +192,7 @@ impl Runtime {
         }
         let hint = "only a failed effect can be tried again; a doubt must be resolved first, and what is done is done";
         let effect = self
-            .change(key, hint, |effect, now| match effect.state {
+            .change(key, hint, operator, |effect, now| match effect.state {
                 State::Failed { .. } | State::Retrying(_) => {
                     Some((Entry::Reopened { at: now, by: operator.by.clone(), why: operator.why.clone() }, None))
                 }
@@ -179,7 +210,7 @@ impl Runtime {
         }
         let hint = "it has ended already, or its outcome is unknown: resolve or undo it instead";
         let cancelled = self
-            .change(key, hint, |effect, now| {
+            .change(key, hint, operator, |effect, now| {
                 let open = matches!(effect.state, State::Ready | State::WaitingApproval { .. } | State::Running(_) | State::Retrying(_));
                 let receipt = next_receipt(effect);
                 let entry = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
@@ -207,7 +238,7 @@ impl Runtime {
         let again = matches!(effect.state, State::UndoFailed { .. });
         let undo = undo_key(&key);
         let effect = self
-            .change(key, "only what is done can be undone", |effect, now| {
+            .change(key, "only what is done can be undone", operator, |effect, now| {
                 committed(&effect.state).map(|_| (Entry::UndoStarted { at: now, by: operator.by.clone(), undo }, None))
             })
             .await?;
@@ -235,7 +266,7 @@ impl Runtime {
         let (Some(plan), Some(opened)) = (&done.undo, &effect.opened) else {
             return Ok(Answer::refused("no_undo", "the effect has no undo"));
         };
-        let Some(tool) = self.inner.tools.get(&plan.tool) else {
+        let Some(tool) = self.inner.tools.get(&opened.tenant, &plan.tool) else {
             return Ok(Answer::refused("unknown_tool", format!("the undo tool {} is not registered here", plan.tool)));
         };
         let now = self.inner.clock.now();
@@ -295,6 +326,7 @@ impl Runtime {
         &self,
         key: EffectKey,
         hint: &'static str,
+        operator: &Operator,
         entry: impl Fn(&Effect, counterfoil_core::Timestamp) -> Option<(Entry, Option<Sealed<'a>>)>,
     ) -> Result<Effect, OperateError> {
         loop {
@@ -302,7 +334,7 @@ impl Runtime {
             let Some((entry, sealed)) = entry(&effect, self.inner.clock.now()) else {
                 return Err(OperateError::WrongState { key, state: if effect.expired { "expired" } else { effect.state.word() }, hint });
             };
-            match self.inner.ledger.record(&effect, vec![entry], sealed).await {
+            match self.inner.ledger.record_with(&effect, vec![entry], sealed, |after| operator.beside.writes(after)).await {
                 Err(LedgerError::Conflict) => continue,
                 changed => return Ok(changed?),
             }

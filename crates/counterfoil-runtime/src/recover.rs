@@ -105,7 +105,7 @@ impl Runtime {
     /// The call as it was recorded. Redacted arguments are not the arguments: such a call can be probed, not dispatched.
     pub(crate) fn recorded_task(&self, effect: &Effect) -> Option<Task> {
         let opened = effect.opened.as_ref()?;
-        let tool = self.inner.tools.get(&opened.tool)?;
+        let tool = self.inner.tools.get(&opened.tenant, &opened.tool)?;
         let now = self.inner.clock.now();
         let call = Call {
             tenant: opened.tenant.clone(),

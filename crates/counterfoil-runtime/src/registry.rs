@@ -1,10 +1,10 @@
 //! The tools a runtime knows: each with its policy and the checks that stand before it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use counterfoil_core::policy::EffectClass;
-use counterfoil_core::{CanonicalJson, Policy, ToolName};
+use counterfoil_core::{CanonicalJson, Policy, Tenant, ToolName};
 use thiserror::Error;
 
 use crate::tool::Tool;
@@ -71,30 +71,70 @@ impl Schema {
     }
 }
 
+/// Tools of everyone, from the config or the program, and tools that tenants registered for themselves. A tenant's own never hides one of everyone's.
 #[derive(Default)]
 pub struct Registry {
-    tools: RwLock<BTreeMap<ToolName, Arc<Registered>>>,
+    tools: RwLock<Tools>,
+}
+
+#[derive(Default)]
+struct Tools {
+    everyones: BTreeMap<ToolName, Arc<Registered>>,
+    own: BTreeMap<Tenant, BTreeMap<ToolName, Arc<Registered>>>,
 }
 
 impl Registry {
     pub fn put(&self, tool: Registered) {
-        let mut tools = self.tools.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        tools.insert(tool.name.clone(), Arc::new(tool));
+        self.write().everyones.insert(tool.name.clone(), Arc::new(tool));
     }
 
-    pub fn get(&self, name: &ToolName) -> Option<Arc<Registered>> {
-        self.tools.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(name).cloned()
+    pub fn put_own(&self, tenant: &Tenant, tool: Registered) {
+        self.write().own.entry(tenant.clone()).or_default().insert(tool.name.clone(), Arc::new(tool));
+    }
+
+    pub fn remove_own(&self, tenant: &Tenant, name: &ToolName) {
+        if let Some(own) = self.write().own.get_mut(tenant) {
+            own.remove(name);
+        }
+    }
+
+    pub fn get(&self, tenant: &Tenant, name: &ToolName) -> Option<Arc<Registered>> {
+        let tools = self.read();
+        let own = || tools.own.get(tenant).and_then(|own| own.get(name));
+        tools.everyones.get(name).or_else(own).cloned()
+    }
+
+    /// Whether it is one of everyone's.
+    pub fn is_everyones(&self, name: &ToolName) -> bool {
+        self.read().everyones.contains_key(name)
     }
 
     pub fn all(&self) -> Vec<Arc<Registered>> {
-        self.tools.read().unwrap_or_else(|poisoned| poisoned.into_inner()).values().cloned().collect()
+        self.read().everyones.values().cloned().collect()
+    }
+
+    /// Everyone's and the tenant's own, by name.
+    pub fn all_of(&self, tenant: &Tenant) -> Vec<Arc<Registered>> {
+        let tools = self.read();
+        let mut all = tools.own.get(tenant).cloned().unwrap_or_default();
+        all.extend(tools.everyones.clone());
+        all.into_values().collect()
     }
 
     /// The known name nearest to `name`, for messages.
-    pub fn nearest(&self, name: &str) -> Option<ToolName> {
-        let tools = self.tools.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let close = tools.keys().map(|known| (distance(known.as_str(), name), known)).min_by_key(|(d, _)| *d);
+    pub fn nearest(&self, tenant: &Tenant, name: &str) -> Option<ToolName> {
+        let known = self.all_of(tenant);
+        let close = known.iter().map(|tool| (distance(tool.name.as_str(), name), &tool.name)).min_by_key(|(d, _)| *d);
         close.filter(|(d, known)| *d <= 1 + known.as_str().len() / 4).map(|(_, known)| known.clone())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Tools> {
+        // Maps of handles: whole at every moment.
+        self.tools.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tools> {
+        self.tools.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

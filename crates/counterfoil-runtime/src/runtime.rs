@@ -133,6 +133,11 @@ impl Runtime {
         self.inner.tools.all()
     }
 
+    /// The tools of everyone and those that this tenant registered.
+    pub fn registry(&self) -> &Registry {
+        &self.inner.tools
+    }
+
     /// Waits for reports that could not be recorded at once: a program that ends calls this first. False: some are still not in.
     pub async fn reports_in(&self, within: Duration) -> bool {
         self.inner.reports.all_in(within).await
@@ -156,7 +161,7 @@ impl Runtime {
     }
 
     async fn answer(&self, call: Call) -> Answer {
-        let Some(tool) = self.inner.tools.get(&call.tool) else { return self.unknown_tool(&call.tool) };
+        let Some(tool) = self.inner.tools.get(&call.tenant, &call.tool) else { return self.unknown_tool(&call.tenant, &call.tool) };
         if let Some(wrong) = tool.input.as_ref().and_then(|schema| schema.violations(&call.args.to_value())) {
             return Answer::refused("invalid_arguments", format!("the arguments of {} do not fit its input schema: {wrong}", tool.name));
         }
@@ -322,8 +327,8 @@ impl Runtime {
         self.unrecorded(&task.tool, &task.call).await
     }
 
-    fn unknown_tool(&self, name: &ToolName) -> Answer {
-        let hint = match self.inner.tools.nearest(name.as_str()) {
+    fn unknown_tool(&self, tenant: &Tenant, name: &ToolName) -> Answer {
+        let hint = match self.inner.tools.nearest(tenant, name.as_str()) {
             Some(near) => format!("did you mean {near}?"),
             None => "`counterfoil tools list` shows what there is".into(),
         };

@@ -197,7 +197,7 @@ fn call(key: &str, args: &str) -> Call {
 }
 
 fn operator() -> Operator {
-    Operator { by: "ann".into(), why: "looked at the bank".into() }
+    Operator::new("ann", "looked at the bank")
 }
 
 fn code(answer: &Answer) -> &str {

@@ -66,7 +66,8 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
     pub stream: StreamId,
-    pub kind: StreamKind,
+    /// As it was written with this record.
+    pub summary: Summary,
     pub record: Record,
 }
 

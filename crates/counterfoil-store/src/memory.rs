@@ -103,7 +103,7 @@ impl Ledger {
         for write in batch.writes.iter().cloned() {
             self.last = Position(self.last.0 + 1);
             let record = Record { version: write.expected.next(), position: self.last, at: write.at, body: write.body };
-            self.log.insert(self.last, Recorded { stream: write.stream, kind: write.summary.kind, record });
+            self.log.insert(self.last, Recorded { stream: write.stream, summary: write.summary.clone(), record });
             match self.streams.get_mut(&write.stream) {
                 Some(Stream::Live { positions, summary }) => {
                     positions.push(self.last);

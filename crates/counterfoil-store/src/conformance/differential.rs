@@ -288,7 +288,7 @@ impl Pair {
     fn same_tail(&mut self, expected: &[Recorded], got: &[Recorded]) {
         assert_eq!(got.len(), expected.len(), "tail");
         for (expected, got) in expected.iter().zip(got) {
-            assert_eq!((got.stream, got.kind), (expected.stream, expected.kind), "tail");
+            assert_eq!((got.stream, &got.summary), (expected.stream, &expected.summary), "tail");
             self.same_record(&expected.record, &got.record);
         }
     }

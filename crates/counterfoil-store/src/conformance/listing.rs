@@ -165,7 +165,7 @@ async fn tail_pages(store: Arc<dyn Store>) {
         let order: Vec<_> = all.iter().map(|recorded| (recorded.stream, recorded.record.version)).collect();
         assert_eq!(order, expected, "pages of {limit}");
         assert!(all.is_sorted_by(|a, b| a.record.position < b.record.position));
-        assert!(all.iter().all(|recorded| recorded.kind == StreamKind::Effect));
+        assert!(all.iter().all(|recorded| recorded.summary.kind == StreamKind::Effect));
     }
     assert_eq!(store.tail(Position(0), 0).await.expect("the store serves"), []);
     assert_eq!(store.tail(Position(i64::MAX as u64), 10).await.expect("the store serves"), []);

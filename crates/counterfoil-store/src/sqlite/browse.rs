@@ -50,7 +50,7 @@ impl Reader {
         let mut tail = Vec::new();
         while let Some(row) = rows.next().map_err(refused)? {
             let fields = Fields::of_row(row)?;
-            tail.push(Recorded { stream: fields.stream, kind: fields.kind()?, record: fields.record() });
+            tail.push(Recorded { stream: fields.stream, summary: fields.summary()?, record: fields.record() });
         }
         Ok(tail)
     }

@@ -231,7 +231,7 @@ async fn target(house: &House, args: &OperateArgs) -> anyhow::Result<(EffectKey,
 }
 
 fn operator(who: &WhoArgs) -> Operator {
-    Operator { by: who.by.clone(), why: who.why.clone() }
+    Operator::new(&who.by, &who.why)
 }
 
 fn answered(global: &Global, answer: Result<counterfoil_runtime::Answer, OperateError>) -> anyhow::Result<Exit> {

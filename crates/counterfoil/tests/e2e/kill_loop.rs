@@ -186,7 +186,7 @@ async fn audit(lab: &Lab, all: &[String], acked: &Acked) {
             1 => counterfoil_runtime::Resolution::Happened { result: counterfoil_core::Json::null() },
             n => panic!("{key} happened {n} times"),
         };
-        let operator = counterfoil_runtime::Operator { by: "the test".into(), why: "asked the world".into() };
+        let operator = counterfoil_runtime::Operator::new("the test", "asked the world");
         runtime.resolve(key, resolution, &operator).await.expect("a doubt can be resolved");
     }
     // Everything that was ever asked for now runs to its end.

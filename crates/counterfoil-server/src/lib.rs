@@ -1,0 +1,1 @@
+//! The HTTP API: a thin shell over the runtime in which every mutation is one append.
