@@ -42,7 +42,9 @@ impl Operator {
 
 /// Writes in the same append as a change, made from the effect as it is after it.
 #[derive(Clone, Default)]
-pub struct Beside(Option<Arc<dyn Fn(&Effect) -> Vec<Write> + Send + Sync>>);
+pub struct Beside(Option<Arc<WritesAfter>>);
+
+type WritesAfter = dyn Fn(&Effect) -> Vec<Write> + Send + Sync;
 
 impl Beside {
     pub(crate) fn writes(&self, after: &Effect) -> Vec<Write> {
