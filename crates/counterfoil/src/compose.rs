@@ -5,14 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use counterfoil_core::EffectClass;
-use counterfoil_core::policy::Repeat;
 use counterfoil_runtime::config::Config;
-use counterfoil_runtime::registry::{ArgsRule, SchemaError};
-use counterfoil_runtime::spec::ToolSpec;
-use counterfoil_runtime::template::{Expr, Scope};
-use counterfoil_runtime::tools::{self, BuildError};
-use counterfoil_runtime::{Builder, Registered, Runtime, Schema};
+pub use counterfoil_runtime::register::{RegisterError, registered};
+use counterfoil_runtime::{Builder, Runtime};
 use counterfoil_store::memory::Memory;
 use counterfoil_store::sqlite::Sqlite;
 use counterfoil_store::{OpenError, Store};
@@ -26,10 +21,8 @@ pub enum ComposeError {
     UnknownStore { url: String },
     #[error("{path}: {source}; workers announce themselves there")]
     Workers { path: String, source: std::io::Error },
-    #[error("tools.{tool}: {source}")]
-    Tool { tool: String, source: BuildError },
-    #[error("tools.{tool}.{field}: {source}")]
-    Schema { tool: String, field: &'static str, source: SchemaError },
+    #[error(transparent)]
+    Tool(#[from] RegisterError),
 }
 
 /// A store that was opened, and where its workers announce themselves.
@@ -77,47 +70,4 @@ pub fn runtime(opened: &Opened, config: &Config) -> Result<Runtime, ComposeError
         }
     }
     Ok(runtime)
-}
-
-/// The tool of a spec, and the companion that undoes it where there is one.
-pub fn registered(spec: &ToolSpec) -> Result<Vec<Registered>, ComposeError> {
-    let name = spec.name.to_string();
-    let schema = |field, source: &Option<serde_json::Value>| {
-        let compiled = source.as_ref().map(Schema::compile).transpose();
-        compiled.map_err(|source| ComposeError::Schema { tool: name.clone(), field, source })
-    };
-    let (input, output) = (schema("input", &spec.input)?, schema("output", &spec.output)?);
-    let built = tools::build(spec).map_err(|source| ComposeError::Tool { tool: name.clone(), source })?;
-    let tools = built.into_iter().map(|(tool_name, tool)| {
-        if tool_name != spec.name {
-            // What undoes a file change checks what it finds: doing it twice is the same as doing it once.
-            let policy =
-                counterfoil_core::Policy { effect: EffectClass::Write, repeat: Repeat::Safe, ..counterfoil_core::Policy::default() };
-            let description = Some(format!("Undoes a change made by {}", spec.name));
-            return Registered { description, ..Registered::new(tool_name, tool, policy) };
-        }
-        Registered {
-            name: tool_name,
-            description: spec.description.clone(),
-            policy: spec.policy.clone(),
-            tool,
-            input: input.clone(),
-            output: output.clone(),
-            approval: spec
-                .approval
-                .clone()
-                .map(|expr| rule("approval", expr, |expr, scope| expr.eval_bool(scope).map_err(|e| e.to_string()))),
-            cost: spec.cost.clone().map(|expr| rule("cost", expr, cost)),
-        }
-    });
-    Ok(tools.collect())
-}
-
-fn rule<T: 'static>(field: &'static str, expr: Expr, eval: fn(&Expr, &Scope) -> Result<T, String>) -> ArgsRule<T> {
-    Arc::new(move |args| eval(&expr, &Scope::new().with_args(args)).map_err(|e| format!("{field}: `{}`: {e}", expr.source())))
-}
-
-fn cost(expr: &Expr, scope: &Scope) -> Result<f64, String> {
-    let value = expr.eval(scope).map_err(|e| e.to_string())?;
-    value.as_f64().ok_or_else(|| format!("gives {value}, which is not a number"))
 }

@@ -1,10 +1,8 @@
 //! `counterfoil breakers`: list, reset, open.
 
 use counterfoil_core::ToolName;
-use counterfoil_core::breaker::{Breaker, Phase};
-use counterfoil_runtime::Registered;
+use counterfoil_runtime::shown::{self, time};
 
-use super::effects::time;
 use super::house::House;
 use super::tools::find;
 use crate::cli::{BreakersArgs, BreakersCommand, Global};
@@ -42,7 +40,7 @@ async fn list(global: &Global, house: &House) -> anyhow::Result<Exit> {
         rows.push((tool.clone(), breaker, phase));
     }
     if global.json {
-        let items: Vec<_> = rows.iter().map(|(tool, breaker, phase)| item(tool, breaker, *phase)).collect();
+        let items: Vec<_> = rows.iter().map(|(tool, breaker, phase)| shown::breaker(tool, breaker, *phase)).collect();
         output::json(&items);
         return Ok(Exit::Done);
     }
@@ -51,25 +49,8 @@ async fn list(global: &Global, house: &House) -> anyhow::Result<Exit> {
         let failed = breaker.window.matches('x').count();
         let (since, reason) = breaker.open.as_ref().map_or((String::new(), String::new()), |o| (time(o.since), o.reason.clone()));
         let window = if breaker.window.is_empty() { String::new() } else { format!("{failed} of {} failed", breaker.window.len()) };
-        table.add_row([tool.name.to_string(), word(*phase).into(), breaker.consecutive.to_string(), window, since, reason]);
+        table.add_row([tool.name.to_string(), shown::phase_word(*phase).into(), breaker.consecutive.to_string(), window, since, reason]);
     }
     output::print_table(&table);
     Ok(Exit::Done)
-}
-
-fn item(tool: &Registered, breaker: &Breaker, phase: Phase) -> serde_json::Value {
-    let open = breaker.open.as_ref();
-    serde_json::json!({
-        "tool": tool.name, "state": word(phase), "consecutive": breaker.consecutive,
-        "window": { "calls": breaker.window.len(), "failed": breaker.window.matches('x').count() },
-        "since": open.map(|o| time(o.since)), "until": open.and_then(|o| o.until).map(time), "reason": open.map(|o| &o.reason),
-    })
-}
-
-fn word(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Closed => "closed",
-        Phase::Open => "open",
-        Phase::HalfOpen => "half_open",
-    }
 }

@@ -72,7 +72,7 @@ async fn look(global: &Global) -> Vec<Finding> {
         match runtime.ledger().search(query).await {
             Ok(page) if page.found.is_empty() => add(true, what, "none".into()),
             Ok(page) => {
-                let oldest = page.found.iter().map(|f| f.at).min().map(super::effects::time).unwrap_or_default();
+                let oldest = page.found.iter().map(|f| f.at).min().map(counterfoil_runtime::shown::time).unwrap_or_default();
                 let text = format!(
                     "{} {}, the oldest since {oldest}: counterfoil effects list --state {}",
                     page.found.len(),

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use counterfoil_core::effect::State;
-use counterfoil_core::ids::Digest32;
 use counterfoil_core::summary::state_word;
 use counterfoil_core::{Effect, EffectKey, Json, RunId, Timestamp, ToolName};
+use counterfoil_runtime::shown::{self, key_of, time};
 use counterfoil_runtime::{OperateError, Operator, Resolution};
-use counterfoil_store::{Found, Position, Query};
+use counterfoil_store::{Position, Query};
 
 use super::house::House;
 use crate::cli::{EffectsArgs, EffectsCommand, Global, ListArgs, OperateArgs, ResolveArgs, WhoArgs};
@@ -70,7 +70,7 @@ async fn list(global: &Global, args: &ListArgs) -> anyhow::Result<Exit> {
     };
     let page = house.runtime.ledger().search(query).await?;
     if global.json {
-        let items: Vec<_> = page.found.iter().map(|f| found_item(f, now)).collect();
+        let items: Vec<_> = page.found.iter().map(|f| shown::found(f, now)).collect();
         output::json(&serde_json::json!({ "effects": items, "next": page.next.map(|p| p.0) }));
         return Ok(Exit::Done);
     }
@@ -126,7 +126,7 @@ async fn show(global: &Global, house: &House, key: &str) -> anyhow::Result<Exit>
     let effect = house.runtime.effect(key).await.map_err(operate_refused)?;
     let history = house.runtime.history(key).await?;
     if global.json {
-        output::json(&effect_item(&effect, Some(&history)));
+        output::json(&shown::effect(&effect, Some(&history)));
         return Ok(Exit::Done);
     }
     let field = |name: &str, value: &dyn std::fmt::Display| output::data(format_args!("{name:>10}  {value}"));
@@ -241,7 +241,7 @@ fn answered(global: &Global, answer: Result<counterfoil_runtime::Answer, Operate
 fn changed(global: &Global, effect: Result<Effect, OperateError>) -> anyhow::Result<Exit> {
     let effect = effect.map_err(operate_refused)?;
     match global.json {
-        true => output::json(&effect_item(&effect, None)),
+        true => output::json(&shown::effect(&effect, None)),
         false => output::note(format_args!("{} is now {}", effect.key, effect.state.word())),
     }
     Ok(Exit::Done)
@@ -286,47 +286,6 @@ async fn find_key(house: &House, typed: &str) -> anyhow::Result<EffectKey> {
         [] => Err(Refused::refused("not_found", format!("no effect begins with {typed} (the newest {seen} were looked at)"))),
         _ => Err(Refused::refused("ambiguous_key", format!("{} effects begin with {typed}: give more digits", matches.len()))),
     }
-}
-
-fn key_of(found: &Found) -> EffectKey {
-    Digest32(found.stream.0)
-}
-
-fn found_item(found: &Found, now: Timestamp) -> serde_json::Value {
-    let s = &found.summary;
-    serde_json::json!({
-        "effect": key_of(found), "state": s.state, "tool": s.tool, "run": s.run, "at": time(found.at),
-        "age_ms": u64::try_from(now.since(found.at).as_millis()).unwrap_or(u64::MAX), "position": found.position.0,
-    })
-}
-
-fn effect_item(effect: &Effect, history: Option<&[serde_json::Value]>) -> serde_json::Value {
-    let opened = effect.opened.as_ref();
-    let done = match &effect.state {
-        State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. } => Some(done),
-        _ => None,
-    };
-    serde_json::json!({
-        "effect": effect.key,
-        "state": if effect.expired { "expired" } else { effect.state.word() },
-        "outcome": effect.world().word(),
-        "attempts": effect.attempts,
-        "tool": opened.map(|o| &o.tool),
-        "args": opened.map(|o| &o.args),
-        "caller": opened.map(|o| &o.caller),
-        "run": opened.and_then(|o| o.run.as_ref()),
-        "step": opened.and_then(|o| o.step.as_ref()),
-        "result": done.map(|d| &d.result),
-        "receipt": done.map(|d| &d.receipt),
-        "undo": done.and_then(|d| d.undo.as_ref()),
-        "late": effect.late,
-        "history": history,
-    })
-}
-
-/// RFC 3339, to the millisecond.
-pub fn time(at: Timestamp) -> String {
-    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |t| format!("{t:.3}"))
 }
 
 fn age_text(age: Duration) -> String {

@@ -53,7 +53,7 @@ fn open_refused(error: compose::ComposeError) -> anyhow::Error {
         compose::ComposeError::Open(OpenError::ReadOnly { .. }) => (Exit::Usage, "ledger_read_only"),
         compose::ComposeError::Open(OpenError::Store(StoreError::Corrupt { .. })) => (Exit::Broken, "ledger_corrupt"),
         compose::ComposeError::Open(_) | compose::ComposeError::Workers { .. } => (Exit::Broken, "store_unavailable"),
-        compose::ComposeError::Tool { .. } | compose::ComposeError::Schema { .. } => (Exit::Usage, "config_invalid"),
+        compose::ComposeError::Tool(_) => (Exit::Usage, "config_invalid"),
     };
     Refused { exit, code, message: format!("{error}; nothing was run"), detail: None }.into()
 }

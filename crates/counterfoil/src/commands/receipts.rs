@@ -2,10 +2,10 @@
 
 use counterfoil_core::RunId;
 
-use super::effects::time;
 use super::house::House;
 use crate::cli::{Global, ReceiptsArgs, ReceiptsCommand};
 use crate::output::{self, Exit, Refused};
+use counterfoil_runtime::shown::time;
 
 pub async fn run(global: &Global, args: &ReceiptsArgs) -> anyhow::Result<Exit> {
     let (run, verify) = match &args.command {

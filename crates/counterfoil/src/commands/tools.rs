@@ -1,11 +1,9 @@
 //! `counterfoil tools`: list, show, check.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use counterfoil_core::ToolName;
-use counterfoil_core::policy::{EffectClass, Policy, Repeat};
-use counterfoil_runtime::Registered;
+use counterfoil_runtime::{Registered, shown};
 
 use super::house::{self, House};
 use crate::cli::{Global, ToolsArgs, ToolsCommand};
@@ -35,7 +33,7 @@ fn check(global: &Global) -> anyhow::Result<Exit> {
 fn list(global: &Global) -> anyhow::Result<Exit> {
     let tools = registered(global)?;
     if global.json {
-        output::json(&tools.iter().map(item).collect::<Vec<_>>());
+        output::json(&tools.iter().map(shown::tool).collect::<Vec<_>>());
         return Ok(Exit::Done);
     }
     if tools.is_empty() {
@@ -49,9 +47,9 @@ fn list(global: &Global) -> anyhow::Result<Exit> {
         let description = tool.description.clone().unwrap_or_default();
         table.add_row([
             tool.name.to_string(),
-            effect(policy).into(),
-            repeat(policy).into(),
-            span(policy.timeout),
+            shown::effect_class(policy).into(),
+            shown::repeat(policy).into(),
+            shown::span(policy.timeout),
             probe.into(),
             description,
         ]);
@@ -64,10 +62,10 @@ fn show(global: &Global, name: &str) -> anyhow::Result<Exit> {
     let tools = registered(global)?;
     let tool = tools.iter().find(|t| t.name.as_str() == name).ok_or_else(|| no_such_tool(name, tools.iter().map(|t| &t.name)))?;
     if global.json {
-        output::json(&item(tool));
+        output::json(&shown::tool(tool));
         return Ok(Exit::Done);
     }
-    let serde_json::Value::Object(fields) = item(tool) else { unreachable!("an item is an object") };
+    let serde_json::Value::Object(fields) = shown::tool(tool) else { unreachable!("an item is an object") };
     for (field, value) in fields.iter().filter(|(_, v)| !v.is_null()) {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         output::data(format_args!("{field:>16}  {text}"));
@@ -94,60 +92,4 @@ fn no_such_tool<'a>(name: &str, known: impl Iterator<Item = &'a ToolName>) -> an
     let known: Vec<&str> = known.map(ToolName::as_str).collect();
     let list = if known.is_empty() { "the config has none".to_owned() } else { format!("there are: {}", known.join(", ")) };
     Refused::refused("unknown_tool", format!("there is no tool {name:?}; {list}"))
-}
-
-fn item(tool: &Registered) -> serde_json::Value {
-    let p = &tool.policy;
-    let paths = |list: &[counterfoil_core::policy::ArgPath]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
-    serde_json::json!({
-        "name": tool.name,
-        "description": tool.description,
-        "effect": effect(p),
-        "repeat": repeat(p),
-        "probe": tool.tool.can_probe(),
-        "approval": tool.approval.is_some(),
-        "key": p.key.as_deref().map(paths),
-        "timeout": span(p.timeout),
-        "deadline": span(p.deadline),
-        "lease": span(p.lease),
-        "attempts": p.retry.attempts,
-        "retry_first": span(p.retry.first),
-        "retry_max": span(p.retry.max),
-        "breaker": p.breaker.enabled.then(|| format!("{} in a row, or {}% of {}; reset after {}", p.breaker.consecutive, p.breaker.rate * 100.0, p.breaker.window, span(p.breaker.reset))),
-        "concurrency": p.limits.concurrency,
-        "rate": p.limits.rate.map(|r| format!("{} per {}", r.count, span(r.per))),
-        "per_run": p.limits.per_run,
-        "retain": span(p.retain),
-        "dedupe_window": p.dedupe_window.map(span),
-        "redact": (!p.redact.is_empty()).then(|| paths(&p.redact)),
-        "input": tool.input.as_ref().map(|s| &s.source),
-        "output": tool.output.as_ref().map(|s| &s.source),
-    })
-}
-
-fn effect(policy: &Policy) -> &'static str {
-    match policy.effect {
-        EffectClass::Pure => "pure",
-        EffectClass::Read => "read",
-        EffectClass::Write => "write",
-    }
-}
-
-fn repeat(policy: &Policy) -> &'static str {
-    match policy.repeat {
-        Repeat::Never => "never",
-        Repeat::Safe => "safe",
-        Repeat::Keyed => "keyed",
-    }
-}
-
-/// A duration as it is written in the config.
-fn span(d: Duration) -> String {
-    let ms = d.as_millis();
-    match ms {
-        _ if !ms.is_multiple_of(1000) => format!("{ms}ms"),
-        _ if ms >= 3_600_000 && ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
-        _ if ms >= 60_000 && ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
-        _ => format!("{}s", ms / 1000),
-    }
 }

@@ -1,0 +1,136 @@
+//! How the things of the ledger are shown: one JSON shape each, for the HTTP API and for the CLI's `--json`.
+
+use std::time::Duration;
+
+use counterfoil_core::breaker::{Breaker, Phase};
+use counterfoil_core::effect::State;
+use counterfoil_core::ids::Digest32;
+use counterfoil_core::policy::{ArgPath, EffectClass, Policy, Repeat};
+use counterfoil_core::{Effect, EffectKey, Timestamp};
+use counterfoil_store::Found;
+use serde_json::{Value, json};
+
+use crate::registry::Registered;
+
+/// RFC 3339, to the millisecond.
+pub fn time(at: Timestamp) -> String {
+    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |t| format!("{t:.3}"))
+}
+
+pub fn key_of(found: &Found) -> EffectKey {
+    Digest32(found.stream.0)
+}
+
+/// An effect in a list.
+pub fn found(found: &Found, now: Timestamp) -> Value {
+    let s = &found.summary;
+    json!({
+        "effect": key_of(found), "state": s.state, "tool": s.tool, "run": s.run, "at": time(found.at),
+        "age_ms": u64::try_from(now.since(found.at).as_millis()).unwrap_or(u64::MAX), "position": found.position.0,
+    })
+}
+
+pub fn effect(effect: &Effect, history: Option<&[Value]>) -> Value {
+    let opened = effect.opened.as_ref();
+    let done = match &effect.state {
+        State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. } => Some(done),
+        _ => None,
+    };
+    json!({
+        "effect": effect.key,
+        "state": state(effect),
+        "outcome": effect.world().word(),
+        "attempts": effect.attempts,
+        "tool": opened.map(|o| &o.tool),
+        "args": opened.map(|o| &o.args),
+        "caller": opened.map(|o| &o.caller),
+        "run": opened.and_then(|o| o.run.as_ref()),
+        "step": opened.and_then(|o| o.step.as_ref()),
+        "result": done.map(|d| &d.result),
+        "receipt": done.map(|d| &d.receipt),
+        "undo": done.and_then(|d| d.undo.as_ref()),
+        "late": effect.late,
+        "history": history,
+    })
+}
+
+pub fn state(effect: &Effect) -> &'static str {
+    if effect.expired { "expired" } else { effect.state.word() }
+}
+
+pub fn breaker(tool: &Registered, breaker: &Breaker, phase: Phase) -> Value {
+    let open = breaker.open.as_ref();
+    json!({
+        "tool": tool.name, "state": phase_word(phase), "consecutive": breaker.consecutive,
+        "window": { "calls": breaker.window.len(), "failed": breaker.window.matches('x').count() },
+        "since": open.map(|o| time(o.since)), "until": open.and_then(|o| o.until).map(time), "reason": open.map(|o| &o.reason),
+    })
+}
+
+pub fn phase_word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Closed => "closed",
+        Phase::Open => "open",
+        Phase::HalfOpen => "half_open",
+    }
+}
+
+pub fn tool(tool: &Registered) -> Value {
+    let p = &tool.policy;
+    let paths = |list: &[ArgPath]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let breaker = || {
+        let b = &p.breaker;
+        format!("{} in a row, or {}% of {}; reset after {}", b.consecutive, b.rate * 100.0, b.window, span(b.reset))
+    };
+    json!({
+        "name": tool.name,
+        "description": tool.description,
+        "effect": effect_class(p),
+        "repeat": repeat(p),
+        "probe": tool.tool.can_probe(),
+        "approval": tool.approval.is_some(),
+        "key": p.key.as_deref().map(paths),
+        "timeout": span(p.timeout),
+        "deadline": span(p.deadline),
+        "lease": span(p.lease),
+        "attempts": p.retry.attempts,
+        "retry_first": span(p.retry.first),
+        "retry_max": span(p.retry.max),
+        "breaker": p.breaker.enabled.then(breaker),
+        "concurrency": p.limits.concurrency,
+        "rate": p.limits.rate.map(|r| format!("{} per {}", r.count, span(r.per))),
+        "per_run": p.limits.per_run,
+        "retain": span(p.retain),
+        "dedupe_window": p.dedupe_window.map(span),
+        "redact": (!p.redact.is_empty()).then(|| paths(&p.redact)),
+        "input": tool.input.as_ref().map(|s| &s.source),
+        "output": tool.output.as_ref().map(|s| &s.source),
+    })
+}
+
+pub fn effect_class(policy: &Policy) -> &'static str {
+    match policy.effect {
+        EffectClass::Pure => "pure",
+        EffectClass::Read => "read",
+        EffectClass::Write => "write",
+    }
+}
+
+pub fn repeat(policy: &Policy) -> &'static str {
+    match policy.repeat {
+        Repeat::Never => "never",
+        Repeat::Safe => "safe",
+        Repeat::Keyed => "keyed",
+    }
+}
+
+/// A duration as it is written in the config.
+pub fn span(d: Duration) -> String {
+    let ms = d.as_millis();
+    match ms {
+        _ if !ms.is_multiple_of(1000) => format!("{ms}ms"),
+        _ if ms >= 3_600_000 && ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
+        _ if ms >= 60_000 && ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
+        _ => format!("{}s", ms / 1000),
+    }
+}
