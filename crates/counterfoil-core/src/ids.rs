@@ -297,6 +297,10 @@ impl StreamId {
     pub fn salt() -> Self {
         Self::tagged("counterfoil/salt/1", &[])
     }
+    /// Written only to see whether the ledger can be written.
+    pub fn pulse() -> Self {
+        Self::tagged("counterfoil/pulse/1", &[])
+    }
     fn tagged(tag: &str, fields: &[&str]) -> Self {
         let fields: Vec<&[u8]> = fields.iter().map(|f| f.as_bytes()).collect();
         Self(Digest32::of_fields(tag, &fields).0)

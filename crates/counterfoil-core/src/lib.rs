@@ -21,6 +21,7 @@ pub mod outcome;
 pub mod policy;
 pub mod receipt;
 pub mod redact;
+pub mod request;
 pub mod retry;
 pub mod settled;
 pub mod summary;

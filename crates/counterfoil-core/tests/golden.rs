@@ -22,6 +22,7 @@ use counterfoil_core::limit::Spent;
 use counterfoil_core::outcome::Flag;
 use counterfoil_core::policy::BreakerPolicy;
 use counterfoil_core::receipt::{self, ChainHead, Draft, ReceiptId};
+use counterfoil_core::request::{Request, RequestState, Stored};
 use counterfoil_core::{
     Caller, CanonicalJson, Effect, EffectKey, Entry, Failure, Fence, Json, RunId, State, StepPath, Success, Tenant, Timestamp, ToolName,
     WorkerId, call,
@@ -249,6 +250,19 @@ fn breakers_and_budgets_are_read_and_written_as_ever() {
 }
 
 #[test]
+fn requests_are_read_and_written_as_ever() {
+    let request = |state| Request { at: AT, fingerprint: Digest32::of(b"payload"), state };
+    let worker = WorkerId::new("host-1:4711").unwrap();
+    check("request_pending", request(RequestState::Pending { worker, until: AT + Duration::from_secs(30) }));
+    let bare = Stored { status: 200, content_type: "application/json".into(), location: None, body: "{\"a\":\"é\"}".into() };
+    check(
+        "request_answered",
+        request(RequestState::Answered(Stored { status: 201, location: Some("/v1/tools/a".into()), ..bare.clone() })),
+    );
+    check("request_answered_bare", request(RequestState::Answered(bare)));
+}
+
+#[test]
 fn receipts_are_read_and_chained_as_ever() {
     let stored = golden("receipts", &chain());
     assert_eq!(stored, chain(), "sealed in another way");
@@ -298,7 +312,9 @@ fn what_cannot_be_read_is_refused_and_named() {
 fn no_golden_file_is_forgotten() {
     let mut known: BTreeSet<String> = records().into_iter().map(|(name, _)| name.to_owned()).collect();
     known.extend(breakers().into_iter().map(|(name, _)| name.to_owned()));
-    known.extend(["spent", "spent_nothing", "receipts", "life"].map(str::to_owned));
+    known.extend(
+        ["spent", "spent_nothing", "receipts", "life", "request_pending", "request_answered", "request_answered_bare"].map(str::to_owned),
+    );
     let files = std::fs::read_dir(path("x").parent().unwrap()).unwrap().map(|f| f.unwrap().path());
     let found: BTreeSet<String> = files.map(|f| f.file_stem().unwrap().to_string_lossy().into_owned()).collect();
     assert_eq!(found, known);

@@ -11,7 +11,7 @@ use counterfoil_core::breaker::{Admission, Breaker, Health, Phase};
 use counterfoil_core::limit::Bucket;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Outcome, Policy, StreamId, Summary, Tenant, Timestamp, ToolName};
-use counterfoil_store::Version;
+use counterfoil_store::{Version, Write};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::{AnswerError, Status};
@@ -100,7 +100,7 @@ impl Gates {
                 let kept = lock(&pass.gate.breaker);
                 (kept.breaker.clone(), kept.version)
             };
-            match self.write(&pass.gate, version, &snapshot).await {
+            match self.write(&pass.gate, version, &snapshot, Vec::new()).await {
                 // Another process wrote: take its state and count this dispatch on top of it.
                 Err(LedgerError::Conflict) => {
                     self.reload(&pass.gate).await?;
@@ -133,20 +133,29 @@ impl Gates {
         tool: &ToolName,
         policy: &Policy,
         change: impl Fn(&mut Breaker),
+        beside: impl Fn(&Breaker) -> Vec<Write>,
     ) -> Result<Breaker, LedgerError> {
         let gate = self.gate(tenant, tool, policy);
         let _writing = gate.writing.lock().await;
+        let mut tried = None;
         loop {
             self.reload(&gate).await?;
-            let (snapshot, version) = {
-                let mut kept = lock(&gate.breaker);
-                change(&mut kept.breaker);
+            let (mut changed, version) = {
+                let kept = lock(&gate.breaker);
                 (kept.breaker.clone(), kept.version)
             };
-            match self.write(&gate, version, &snapshot).await {
+            // Not the breaker was written by someone else, so it was what stands beside it.
+            if tried.replace(version) == Some(version) {
+                return Err(LedgerError::Conflict);
+            }
+            change(&mut changed);
+            match self.write(&gate, version, &changed, beside(&changed)).await {
                 Err(LedgerError::Conflict) => continue,
                 Err(error) => return Err(error),
-                Ok(()) => return Ok(snapshot),
+                Ok(()) => {
+                    lock(&gate.breaker).breaker = changed.clone();
+                    return Ok(changed);
+                }
             }
         }
     }
@@ -246,7 +255,7 @@ impl Gates {
         Ok(())
     }
 
-    async fn write(&self, gate: &Gate, expected: Version, breaker: &Breaker) -> Result<(), LedgerError> {
+    async fn write(&self, gate: &Gate, expected: Version, breaker: &Breaker, beside: Vec<Write>) -> Result<(), LedgerError> {
         let stream = StreamId::breaker(&gate.tenant, &gate.tool);
         let summary = Summary {
             kind: StreamKind::Breaker,
@@ -258,7 +267,9 @@ impl Gates {
             due: None,
             expires: None,
         };
-        self.ledger.append(vec![self.ledger.replacing(stream, expected, breaker, summary)]).await?;
+        let mut writes = beside;
+        writes.insert(0, self.ledger.replacing(stream, expected, breaker, summary));
+        self.ledger.append(writes).await?;
         let mut kept = lock(&gate.breaker);
         kept.version = kept.version.max(expected.next());
         Ok(())

@@ -4,6 +4,7 @@
 //! loses its race is taken out and answered `Conflict`, the others go through. Receipts get their place in the chain here, because here
 //! is the one order in which outcomes become durable. Nothing is answered before the store has said that it is durable.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -39,6 +40,8 @@ pub struct Group {
 struct Queue {
     inner: Mutex<Waiting>,
     arrived: Condvar,
+    /// The last append failed, and none has succeeded since.
+    failing: AtomicBool,
 }
 
 #[derive(Default)]
@@ -62,10 +65,10 @@ impl Queue {
 
 impl Group {
     pub fn start(store: Arc<dyn Store>, wakeups: Arc<Wakeups>) -> Self {
-        let queue = Arc::new(Queue { inner: Mutex::new(Waiting::default()), arrived: Condvar::new() });
+        let queue = Arc::new(Queue { inner: Mutex::new(Waiting::default()), arrived: Condvar::new(), failing: AtomicBool::new(false) });
         let handle = tokio::runtime::Handle::current();
-        let mut writer = Writer { store, handle, wakeups, heads: Map::default() };
         let waiting = queue.clone();
+        let mut writer = Writer { store, handle, wakeups, queue: queue.clone(), heads: Map::default() };
         let thread = std::thread::Builder::new()
             .name("counterfoil-ledger".into())
             .spawn(move || {
@@ -87,6 +90,11 @@ impl Group {
                 Err(StoreError::Unavailable { message: "the ledger's writer stopped".into(), written: Written::Perhaps }.into())
             })
         }
+    }
+
+    /// Whether the last append failed.
+    pub fn failing(&self) -> bool {
+        self.queue.failing.load(Ordering::Relaxed)
     }
 
     fn enqueue(&self, request: Request) -> Result<oneshot::Receiver<Result<(), AppendError>>, AppendError> {
@@ -155,6 +163,7 @@ struct Writer {
     store: Arc<dyn Store>,
     handle: tokio::runtime::Handle,
     wakeups: Arc<Wakeups>,
+    queue: Arc<Queue>,
     heads: Map<Head>,
 }
 
@@ -173,6 +182,7 @@ impl Writer {
         while !jobs.is_empty() {
             match self.append(&mut jobs) {
                 Ok(()) => {
+                    self.queue.failing.store(false, Ordering::Relaxed);
                     if !rivals.is_empty() {
                         moved = jobs.iter().flat_map(|job| &job.request.writes).map(|w| (w.stream, w.expected.next())).collect();
                     }
@@ -189,6 +199,7 @@ impl Writer {
                     answer_all(lost, &AppendError::Conflict { streams });
                 }
                 Err(AppendError::Store(error)) => {
+                    self.queue.failing.store(true, Ordering::Relaxed);
                     // The heads in memory may be ahead of the disk, or behind: forget them.
                     self.heads.clear();
                     let error = AppendError::Store(error);
@@ -216,6 +227,7 @@ impl Writer {
                 // The caller may have gone away; what it asked for is durable all the same.
                 drop(job.reply.send(Ok(())));
             }
+            wakeups.wake_followers();
         };
         match many {
             true => drop(self.handle.spawn(async move { tell() })),

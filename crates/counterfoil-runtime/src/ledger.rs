@@ -148,6 +148,11 @@ impl Ledger {
         &self.wakeups
     }
 
+    /// Ready at the next commit of this process; what other processes commit is seen by looking.
+    pub fn committed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.wakeups.committed()
+    }
+
     pub async fn load(&self, key: EffectKey) -> Result<Effect, LedgerError> {
         let history = self.store.load(StreamId::effect(&key), Reach::Whole).await?;
         fold(key, &history)
@@ -364,11 +369,20 @@ impl Ledger {
 
     /// A stream whose newest record is its whole state: breakers, budgets, windows.
     pub async fn newest<T: serde::de::DeserializeOwned>(&self, stream: StreamId) -> Result<(Version, Option<T>), LedgerError> {
+        let (version, newest, _) = self.newest_or_expired(stream).await?;
+        Ok((version, newest))
+    }
+
+    /// And whether it was pruned.
+    pub async fn newest_or_expired<T: serde::de::DeserializeOwned>(
+        &self,
+        stream: StreamId,
+    ) -> Result<(Version, Option<T>, bool), LedgerError> {
         let history = self.store.load(stream, Reach::Newest(1)).await?;
-        let Some(record) = history.records.last() else { return Ok((history.version, None)) };
+        let Some(record) = history.records.last() else { return Ok((history.version, None, history.expired)) };
         let mut items: Vec<T> =
             codec::decode(&record.body).map_err(|e| StoreError::Corrupt { place: format!("stream {stream}"), message: e.to_string() })?;
-        Ok((history.version, items.pop()))
+        Ok((history.version, items.pop(), history.expired))
     }
 
     /// The write that replaces the whole state of such a stream.
@@ -378,6 +392,20 @@ impl Ledger {
 
     pub async fn append(&self, writes: Vec<Write>) -> Result<(), LedgerError> {
         Ok(self.group.submit(Request { writes, receipt: None }).await?)
+    }
+
+    /// Whether it can be written. Asks the store only after an append has failed: then with an append of its own.
+    pub async fn writable(&self) -> Result<(), LedgerError> {
+        if !self.group.failing() {
+            return Ok(());
+        }
+        let tenant = Tenant::new("counterfoil").expect("a plain word");
+        let (version, _) = self.newest::<Timestamp>(StreamId::pulse()).await?;
+        let write = self.replacing(StreamId::pulse(), version, &self.clock.now(), plain_summary(StreamKind::Meta, tenant));
+        match self.append(vec![write]).await {
+            Err(LedgerError::Conflict) => Ok(()),
+            written => written,
+        }
     }
 
     /// The ledger's salt, made on first use.

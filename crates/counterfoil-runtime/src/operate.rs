@@ -80,6 +80,9 @@ pub enum OperateError {
     NoUndo(EffectKey),
     #[error("the tool {0} is not registered here")]
     UnknownTool(String),
+    /// Nothing was changed. What is written beside the change was written by someone else: look at that again.
+    #[error("another request with the same key was faster")]
+    Beside,
     #[error(transparent)]
     Ledger(#[from] LedgerError),
 }
@@ -114,7 +117,19 @@ impl Runtime {
         tool: &Registered,
         change: impl Fn(&mut Breaker, counterfoil_core::Timestamp),
     ) -> Result<Breaker, LedgerError> {
-        self.inner.gates.set(tenant, &tool.name, &tool.policy, |breaker| change(breaker, self.inner.clock.now())).await
+        self.set_breaker_beside(tenant, tool, change, |_| Vec::new()).await
+    }
+
+    /// With writes that hold or fall with the change. `Conflict`: those lost their race, and nothing was changed.
+    pub async fn set_breaker_beside(
+        &self,
+        tenant: &Tenant,
+        tool: &Registered,
+        change: impl Fn(&mut Breaker, counterfoil_core::Timestamp),
+        beside: impl Fn(&Breaker) -> Vec<Write>,
+    ) -> Result<Breaker, LedgerError> {
+        let change = |breaker: &mut Breaker| change(breaker, self.inner.clock.now());
+        self.inner.gates.set(tenant, &tool.name, &tool.policy, change, beside).await
     }
 
     /// Closes a doubt.
@@ -331,8 +346,13 @@ impl Runtime {
         operator: &Operator,
         entry: impl Fn(&Effect, counterfoil_core::Timestamp) -> Option<(Entry, Option<Sealed<'a>>)>,
     ) -> Result<Effect, OperateError> {
+        let mut tried = None;
         loop {
             let effect = self.effect(key).await?;
+            // The effect is as it was when the append was refused: so it was refused for what stands beside it.
+            if tried.replace(effect.version) == Some(effect.version) {
+                return Err(OperateError::Beside);
+            }
             let Some((entry, sealed)) = entry(&effect, self.inner.clock.now()) else {
                 return Err(OperateError::WrongState { key, state: if effect.expired { "expired" } else { effect.state.word() }, hint });
             };

@@ -143,6 +143,11 @@ impl Runtime {
         self.inner.reports.all_in(within).await
     }
 
+    /// Whether a worker of this ledger is certainly dead.
+    pub fn worker_gone(&self, worker: &counterfoil_core::WorkerId) -> bool {
+        self.inner.liveness.gone(worker)
+    }
+
     pub fn ledger(&self) -> &Ledger {
         &self.inner.ledger
     }

@@ -30,6 +30,22 @@ pub struct ToolSpec {
     pub undo: Option<UndoSpec>,
 }
 
+impl ToolSpec {
+    /// With these rules wherever it connects to something.
+    pub fn confined(mut self, egress: &Arc<Egress>) -> Self {
+        let asks = [self.probe.as_mut().map(|probe| &mut probe.ask), self.verify.as_mut().map(|verify| &mut verify.ask)];
+        for ask in asks.into_iter().flatten() {
+            if let Ask::Http(http) = ask {
+                http.egress = egress.clone();
+            }
+        }
+        if let Action::Http(http) = &mut self.action {
+            http.egress = egress.clone();
+        }
+        self
+    }
+}
+
 #[derive(Debug, Clone)]
 pub enum Action {
     Http(HttpSpec),
@@ -101,6 +117,8 @@ pub struct Egress {
     pub allow: Vec<String>,
     /// Lets allow-listed hosts be private addresses (for tests and private networks).
     pub allow_private: bool,
+    /// Also what is written literally must be on the list: for tools that do not come from the operator's own file.
+    pub strict: bool,
 }
 
 /// One process: an argv list, never a shell string. The program must not depend on arguments, and a value that begins with `-` is refused

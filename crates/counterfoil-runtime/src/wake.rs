@@ -8,12 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use counterfoil_core::StreamId;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 #[derive(Default)]
 pub struct Wakeups {
     /// Lets a commit that nobody waits for pass without the lock.
     waiting: AtomicUsize,
     streams: Mutex<HashMap<StreamId, Waiters>>,
+    /// For those who follow everything that is committed.
+    committed: Notify,
 }
 
 struct Waiters {
@@ -35,6 +38,16 @@ impl Wakeups {
         let waiters = streams.entry(stream).or_insert_with(|| Waiters { notify: Arc::new(Notify::new()), count: 0 });
         waiters.count += 1;
         Waiter { wakeups: self, stream, notify: waiters.notify.clone() }
+    }
+
+    /// Ready at the next commit of this process. Must be enabled before the look that it is to follow.
+    pub fn committed(&self) -> Notified<'_> {
+        self.committed.notified()
+    }
+
+    /// A batch was committed.
+    pub fn wake_followers(&self) {
+        self.committed.notify_waiters();
     }
 
     pub fn wake(&self, streams: impl Iterator<Item = StreamId>) {

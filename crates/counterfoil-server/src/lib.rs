@@ -1,1 +1,20 @@
 //! The HTTP API: a thin shell over the runtime in which every mutation is one append.
+//!
+//! Reading order: [`router`] (every route), [`app`] (what handlers share, and the one way in which a mutation is made), [`requests`]
+//! (`Idempotency-Key`), [`ask`] (a request as a handler gets it), [`guard`] (host, origin, token), [`serve`] (connections); then one file for
+//! each resource. Nothing here decides about effects: that is the core's, and the runtime's.
+
+pub mod app;
+pub mod ask;
+mod breakers;
+mod call;
+mod effects;
+mod events;
+pub mod guard;
+mod health;
+pub mod problem;
+pub mod requests;
+pub mod router;
+pub mod serve;
+pub mod tools;
+pub mod who;

@@ -75,6 +75,9 @@ pub enum Command {
     /// Ask for a side effect: once, whatever happens
     #[command(after_long_help = CALL_EXAMPLES)]
     Call(CallArgs),
+    /// Serve the HTTP API, and work off what is due
+    #[command(after_long_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
     /// The tools of the config: list, show, check
     Tools(ToolsArgs),
     /// What was done, what is in doubt, and what to do about it
@@ -101,6 +104,32 @@ Examples:
 
 The same key with the same arguments gives the recorded answer and touches nothing; with other arguments it is refused.
 Within a run (--run), equal calls of one step are one call. With neither key nor run each call is a new one.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  counterfoil serve
+  curl -s localhost:7700/v1/tools
+  curl -s localhost:7700/v1/tools/write_note/call -H 'Idempotency-Key: note-1' -H 'Content-Type: application/json' \\
+       -d '{\"args\":{\"name\":\"hello\",\"text\":\"hi\"}}'
+
+Without any token the server answers on loopback only, and everyone who can reach it may do everything. The first SIGTERM or Ctrl-C stops
+accepting and finishes what is under way; the second quits at once.";
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:7700", value_name = "ADDRESS:PORT")]
+    pub listen: std::net::SocketAddr,
+    /// A name that this server answers to, beside localhost and addresses (several: a,b)
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub host: Vec<String>,
+    /// How long what is under way may take to finish on shutdown, in seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub grace: u64,
+    /// How long the answers to requests with an Idempotency-Key are kept, in seconds
+    #[arg(long, default_value_t = 3600, value_name = "SECONDS")]
+    pub retain_answers: u64,
+}
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {

@@ -41,6 +41,7 @@ async fn run(cli: &Cli) -> anyhow::Result<output::Exit> {
         Command::Demo(args) => demo::run(global, args).await,
         Command::Init(args) => commands::init::run(global, args),
         Command::Call(args) => commands::call::run(global, args).await,
+        Command::Serve(args) => commands::serve::run(global, args).await,
         Command::Tools(args) => commands::tools::run(global, args).await,
         Command::Effects(args) => commands::effects::run(global, args).await,
         Command::Breakers(args) => commands::breakers::run(global, args).await,

@@ -253,6 +253,7 @@ fn operate_refused(error: OperateError) -> anyhow::Error {
         OperateError::WrongState { .. } => "wrong_state",
         OperateError::NoUndo(_) => "no_undo",
         OperateError::UnknownTool(_) => "unknown_tool",
+        OperateError::Beside => "wrong_state",
         OperateError::Ledger(_) => return error.into(),
     };
     Refused::refused(code, format!("{error}; nothing was changed"))

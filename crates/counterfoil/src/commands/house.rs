@@ -17,10 +17,16 @@ pub struct House {
 impl House {
     pub fn open(global: &Global) -> anyhow::Result<Self> {
         let config = config(global)?;
-        let opened = compose::open_store(&config.store).map_err(open_refused)?;
-        let runtime = compose::runtime(&opened, &config).map_err(open_refused)?;
+        let (runtime, _) = open(&config)?;
         Ok(Self { config, runtime })
     }
+}
+
+/// The runtime of a config, and the file of its ledger if it has one.
+pub fn open(config: &Config) -> anyhow::Result<(Runtime, Option<PathBuf>)> {
+    let opened = compose::open_store(&config.store).map_err(open_refused)?;
+    let runtime = compose::runtime(&opened, config).map_err(open_refused)?;
+    Ok((runtime, opened.sqlite.map(|sqlite| sqlite.path().to_owned())))
 }
 
 /// The config that was named, or the one beside us, or defaults alone.

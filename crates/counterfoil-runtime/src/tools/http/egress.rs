@@ -23,12 +23,12 @@ pub(super) enum Reach {
 /// Whether `url` may be connected to, and with which resolver. `origin` is what the operator wrote.
 pub(super) fn check(egress: &Egress, origin: Option<&Url>, url: &Url) -> Result<Reach, Failure> {
     let host = url.host_str().unwrap_or_default();
-    if origin.is_some_and(|origin| same_origin(origin, url)) {
+    if !egress.strict && origin.is_some_and(|origin| same_origin(origin, url)) {
         return Ok(Reach::Anywhere);
     }
     if !egress.allow.iter().any(|pattern| matches(pattern, host)) {
         return Err(refused(format!(
-            "{host} comes from an argument or a redirect and is not on the egress allow list; nothing was sent there"
+            "{host} comes from an argument, a redirect or a registered tool and is not on the egress allow list; nothing was sent there"
         )));
     }
     if egress.allow_private {
@@ -174,7 +174,7 @@ mod tests {
     fn who_may_be_reached() {
         let origin = Url::parse("http://127.0.0.1:81/").unwrap();
         let egress =
-            Egress { allow: vec!["api.example.com".into(), "*.example.org".into(), "10.0.0.1".into(), "::1".into()], allow_private: false };
+            Egress { allow: vec!["api.example.com".into(), "*.example.org".into(), "10.0.0.1".into(), "::1".into()], ..Egress::default() };
         let check = |url: &str, expected: Option<Reach>| {
             let url = Url::parse(url).unwrap();
             assert_eq!(check(&egress, Some(&origin), &url).ok(), expected, "{url}");
@@ -191,6 +191,16 @@ mod tests {
         check("http://10.0.0.1/", None);
         check("http://[::1]/", None);
         check("https://other.example/", None);
+    }
+
+    #[test]
+    fn what_a_registered_tool_writes_is_no_operators_word() {
+        let url = Url::parse("http://127.0.0.1:81/").unwrap();
+        let strict = Egress { strict: true, ..Egress::default() };
+        assert_eq!(check(&strict, Some(&url), &url).unwrap_err().code, "egress_refused");
+        let allowed = Egress { allow: vec!["127.0.0.1".into()], ..strict };
+        assert_eq!(check(&allowed, Some(&url), &url).unwrap_err().code, "egress_refused", "it is not public");
+        assert_eq!(check(&Egress { allow_private: true, ..allowed }, Some(&url), &url).unwrap(), Reach::Anywhere);
     }
 
     #[tokio::test]

@@ -1,0 +1,77 @@
+//! Accepting connections, and letting go of them.
+//!
+//! Bounded in every direction: how many connections, how long a head may take, how large it may be. On shutdown nothing new is accepted, what is
+//! under way is finished, idle connections are closed.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tower::ServiceExt;
+
+use crate::app::Limits;
+
+/// After an error of `accept` (too many open files, say) it is tried again, not at once.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Serves until `stop` is ready, then finishes what is under way, for `grace` at most. True: all of it was finished.
+pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stop: impl Future<Output = ()>, grace: Duration) -> bool {
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(limits.connections_max));
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_within)
+        .max_headers(limits.headers_max)
+        .max_buf_size(limits.head_bytes_max)
+        .keep_alive(true);
+    tokio::pin!(stop);
+    loop {
+        let place = tokio::select! {
+            () = &mut stop => break,
+            place = places.clone().acquire_owned() => place.expect("never closed"),
+        };
+        let stream = tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    if !of_one_connection(&error) {
+                        tracing::error!(%error, "no connection can be accepted");
+                        tokio::time::sleep(ACCEPT_AGAIN).await;
+                    }
+                    continue;
+                }
+            },
+        };
+        // Small answers must not wait for more; a socket that refuses is slower, not wrong.
+        drop(stream.set_nodelay(true));
+        let router = router.clone();
+        let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            let router = router.clone();
+            async move { Ok::<_, Infallible>(router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {})) }
+        });
+        let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection ended");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    tokio::time::timeout(grace, graceful.shutdown()).await.is_ok()
+}
+
+/// An error of the connection that was about to be accepted, not of the listener.
+fn of_one_connection(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset)
+}

@@ -1,0 +1,171 @@
+//! `counterfoil serve`: the HTTP API and the worker in one process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use counterfoil::compose;
+use counterfoil_core::{Caller, ToolName};
+use counterfoil_runtime::Runtime;
+use counterfoil_runtime::config::{Config, Environment};
+use counterfoil_runtime::spec::{Action, Ask, Egress, ToolSpec};
+use counterfoil_server::app::{App, Limits};
+use counterfoil_server::guard::{Authenticate, Guard};
+use counterfoil_server::requests::Requests;
+use counterfoil_server::router::router;
+use counterfoil_server::tools::{Maker, Registrar};
+use counterfoil_server::who::{Right, Who};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::house;
+use crate::cli::{Global, ServeArgs};
+use crate::output::{self, Exit, Refused};
+
+/// How often the worker looks for what is due.
+const RECOVER_EVERY: Duration = Duration::from_secs(1);
+/// How often what has expired is dropped, and how much at a time, so that calls in between are not held up.
+const PRUNE_EVERY: Duration = Duration::from_secs(30);
+const PRUNE_SLICE: usize = 500;
+/// How long reports that could not be recorded are waited for at the end.
+const REPORTS_WAIT: Duration = Duration::from_secs(5);
+
+pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
+    let config = house::config(global)?;
+    if !args.listen.ip().is_loopback() {
+        let message = format!("--listen {}: without any token only loopback addresses are served, e.g. 127.0.0.1:7700", args.listen);
+        return Err(Refused::usage("listen_refused", message));
+    }
+    let (runtime, store_path) = house::open(&config)?;
+    let registrar = Registrar::new(maker(config.egress.clone()));
+    let registered = registrar.load(&runtime).await?;
+    let stopping = tokio::sync::watch::channel(false);
+    let app = Arc::new(App {
+        requests: Requests::new(runtime.clone(), Duration::from_secs(args.retain_answers)),
+        runtime: runtime.clone(),
+        registrar,
+        limits: Limits::default(),
+        stopping: stopping.1,
+        store_present: Arc::new(move || present(store_path.as_ref())),
+    });
+    let listener = TcpListener::bind(args.listen).await.map_err(|error| {
+        let message = format!("--listen {}: {error}; take another port, or 0 for a free one", args.listen);
+        Refused { exit: Exit::Broken, code: "listen_refused", message, detail: None }
+    })?;
+    let address = listener.local_addr().context("the listener has an address")?;
+    let guard = Guard { hosts: args.host.clone(), authenticate: local(&config) };
+    let signals = Signals::new().context("signals cannot be watched")?;
+    let recovering = runtime.recover_forever(RECOVER_EVERY);
+    let pruning = tokio::spawn(prune_forever(runtime.clone()));
+    announce(global, address, &config, registered);
+    let limits = app.limits.clone();
+    let stop = async move {
+        signals.first().await;
+        stopping.0.send_replace(true);
+    };
+    let grace = Duration::from_secs(args.grace);
+    let finished = counterfoil_server::serve::serve(listener, router(app, Arc::new(guard)), &limits, stop, grace).await;
+    recovering.abort();
+    pruning.abort();
+    if !finished {
+        output::note(format_args!("some calls were still under way after {} s: the ledger knows them", args.grace));
+    }
+    if !runtime.reports_in(REPORTS_WAIT).await {
+        output::note("some outcomes could not be recorded: their effects are in doubt");
+    }
+    Ok(Exit::Done)
+}
+
+fn announce(global: &Global, address: std::net::SocketAddr, config: &Config, registered: usize) {
+    let tools = config.tools.len() + registered;
+    match global.json {
+        true => output::json(&json!({ "listening": format!("http://{address}"), "pid": std::process::id(), "tools": tools })),
+        false => output::data(format_args!("listening on http://{address} with {tools} tools; Ctrl-C to stop")),
+    }
+}
+
+/// Everyone who can reach the loopback address.
+fn local(config: &Config) -> Authenticate {
+    let who = Who { tenant: config.tenant.clone(), caller: Caller::new("local").expect("a plain word"), right: Right::Admin };
+    Arc::new(move |_| {
+        let who = who.clone();
+        Box::pin(async move { Ok(Some(who)) })
+    })
+}
+
+fn present(path: Option<&PathBuf>) -> Result<(), String> {
+    match path {
+        Some(path) if !path.exists() => Err(format!("the ledger {} is gone", path.display())),
+        _ => Ok(()),
+    }
+}
+
+async fn prune_forever(runtime: Runtime) {
+    loop {
+        tokio::time::sleep(PRUNE_EVERY).await;
+        loop {
+            match runtime.ledger().prune(PRUNE_SLICE).await {
+                Ok(pruned) if pruned.more => tokio::task::yield_now().await,
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::error!(%error, "what has expired could not be dropped");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// The first asks to finish, the second quits.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    async fn first(mut self) {
+        self.next().await;
+        output::note("finishing what is under way; a second signal quits at once");
+        tokio::spawn(async move {
+            self.next().await;
+            std::process::exit(130);
+        });
+    }
+}
+
+/// Tools that are registered over HTTP: they may connect to what the config allows, and to nothing else of this machine.
+fn maker(allowed: Arc<Egress>) -> Maker {
+    let egress = Arc::new(Egress { strict: true, ..(*allowed).clone() });
+    Arc::new(move |name: &ToolName, spec: &str| {
+        let mistake = |message: String| json!([{ "path": format!("tools.{name}"), "message": message }]);
+        let text = format!("{{\"tools\":{{{}:{spec}}}}}", Value::from(name.as_str()));
+        let config = Config::parse(&text, "the request", &Environment::default())
+            .map_err(|errors| serde_json::to_value(&errors).map_or(Value::Null, |shown| shown["mistakes"].clone()))?;
+        let Some(spec) = config.tools.into_iter().next() else { return Err(mistake("there is no tool in it".into())) };
+        if runs_here(&spec) {
+            return Err(mistake("commands and files belong into the config: only tools that send HTTP requests can be registered".into()));
+        }
+        compose::registered(&spec.confined(&egress)).map_err(|error| mistake(error.to_string()))
+    })
+}
+
+/// Whether it touches this machine itself.
+fn runs_here(spec: &ToolSpec) -> bool {
+    let command = |ask: Option<&Ask>| matches!(ask, Some(Ask::Command(_)));
+    !matches!(spec.action, Action::Http(_))
+        || command(spec.probe.as_ref().map(|probe| &probe.ask))
+        || command(spec.verify.as_ref().map(|verify| &verify.ask))
+}
