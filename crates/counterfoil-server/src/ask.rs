@@ -22,6 +22,10 @@ pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key
 /// Largest body. Arguments and results have the same bound inside it.
 pub const BODY_BYTES_MAX: usize = ARGS_BYTES_MAX;
 
+/// How much of a body that is too large is read to its end, so that its client hears why it is refused.
+const DRAINED_BYTES_MAX: usize = 32 << 20;
+const DRAINED_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+
 #[derive(Debug, Clone)]
 pub struct Ask {
     pub who: Who,
@@ -43,7 +47,11 @@ impl FromRequest<Arc<App>> for Ask {
         let key = idempotency_key(&parts.headers)?;
         let route = MatchedPath::from_request_parts(&mut parts, app).await.map_or_else(|_| String::new(), |path| path.as_str().to_owned());
         let target = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
-        check_length(&parts.headers)?;
+        if let Err(problem) = check_length(&parts.headers) {
+            // A client that is still sending would be cut off before it could read the answer.
+            drop(tokio::time::timeout(DRAINED_WITHIN, drain(body)).await);
+            return Err(problem);
+        }
         let reading = Limited::new(body, BODY_BYTES_MAX).collect();
         let bytes = match tokio::time::timeout(app.limits.body_within, reading).await {
             Err(_) => {
@@ -61,6 +69,17 @@ impl FromRequest<Arc<App>> for Ask {
             check_type(&parts.headers)?;
         }
         Ok(Self { who, key, headers: parts.headers, method: parts.method, route, target, body })
+    }
+}
+
+/// Reads and forgets.
+async fn drain(mut body: axum::body::Body) {
+    let mut left = DRAINED_BYTES_MAX;
+    while let Some(Ok(frame)) = body.frame().await {
+        left = left.saturating_sub(frame.data_ref().map_or(0, bytes::Bytes::len));
+        if left == 0 {
+            return;
+        }
     }
 }
 

@@ -79,7 +79,8 @@ impl Requests {
 
     /// `None` when this process is at it already.
     pub fn begin(&self, asked: &Asked) -> Option<Active<'_>> {
-        self.lock().insert(asked.stream).then_some(Active { requests: self, stream: asked.stream })
+        let first = self.lock().insert(asked.stream);
+        first.then(|| Active { requests: self, stream: asked.stream })
     }
 
     pub async fn look(&self, asked: Asked) -> Result<Turn, Problem> {

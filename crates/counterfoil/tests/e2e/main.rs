@@ -7,6 +7,7 @@
 mod breakers;
 mod crashes;
 mod disks;
+mod http;
 mod keys;
 mod kill_loop;
 mod lab;
