@@ -351,7 +351,10 @@ pub struct BenchArgs {
     /// Where to put the temporary ledger [default: a folder beside the current one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Part of the benchmark's own child process
+    /// Measure the HTTP API beside the library: a server in a process of its own, and so many connections as --concurrency says
+    #[arg(long)]
+    pub http: bool,
+    /// What the benchmark's own child process does (used by the benchmark itself)
     #[arg(long, hide = true)]
     pub part: Option<String>,
 }

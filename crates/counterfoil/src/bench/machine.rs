@@ -13,7 +13,11 @@ pub fn cpu_us() -> u64 {
 }
 
 pub fn rss_mb() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    rss_mb_of(std::process::id())
+}
+
+pub fn rss_mb_of(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) / 1024
 }

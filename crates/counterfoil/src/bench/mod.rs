@@ -3,6 +3,7 @@
 //! Raw and ledger are measured in turns, so that what else the machine does hits both. Every effect is two flushed appends (claim, outcome
 //! with receipt), answered only then. The tool does nothing: this measures the ledger, not the world.
 
+mod http;
 mod load;
 mod machine;
 mod raw;
@@ -49,6 +50,12 @@ struct Report {
 pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
     if args.concurrency.iter().any(|c| *c == 0 || *c > 100_000) || !(0.1..=3600.0).contains(&args.seconds) {
         return Err(Refused::usage("invalid_bench", "--concurrency is 1 to 100000, --seconds 0.1 to 3600"));
+    }
+    if args.part.as_deref() == Some("server") {
+        return http::server(global.store.as_deref().unwrap_or("memory:")).await;
+    }
+    if args.http {
+        return http::run(global, args).await;
     }
     let folder = Folder::new(args.dir.as_deref())?;
     let url = global.store.clone().unwrap_or_else(|| format!("sqlite:{}", folder.path.join("bench.db").display()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use counterfoil::compose;
-use counterfoil_core::{Caller, ToolName};
+use counterfoil_core::{Caller, Tenant, ToolName};
 use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, Environment};
 use counterfoil_runtime::spec::{Action, Ask, Egress, ToolSpec};
@@ -55,7 +55,7 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
         Refused { exit: Exit::Broken, code: "listen_refused", message, detail: None }
     })?;
     let address = listener.local_addr().context("the listener has an address")?;
-    let guard = Guard { hosts: args.host.clone(), authenticate: local(&config) };
+    let guard = Guard { hosts: args.host.clone(), authenticate: local(&config.tenant) };
     let signals = Signals::new().context("signals cannot be watched")?;
     let recovering = runtime.recover_forever(RECOVER_EVERY);
     let pruning = tokio::spawn(prune_forever(runtime.clone()));
@@ -87,8 +87,8 @@ fn announce(global: &Global, address: std::net::SocketAddr, config: &Config, reg
 }
 
 /// Everyone who can reach the loopback address.
-fn local(config: &Config) -> Authenticate {
-    let who = Who { tenant: config.tenant.clone(), caller: Caller::new("local").expect("a plain word"), right: Right::Admin };
+pub fn local(tenant: &Tenant) -> Authenticate {
+    let who = Who { tenant: tenant.clone(), caller: Caller::new("local").expect("a plain word"), right: Right::Admin };
     Arc::new(move |_| {
         let who = who.clone();
         Box::pin(async move { Ok(Some(who)) })

@@ -1,0 +1,256 @@
+//! The HTTP API beside the library, in one run: a server in a process of its own with a tool that does nothing, and a load generator that is nothing but
+//! sockets.
+//!
+//! Library and HTTP are measured in turns, each on a ledger of its own on the same disk. The client's own work is part of what is measured: it runs on the
+//! same cores.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use counterfoil::compose;
+use counterfoil_core::{Policy, Tenant, ToolName};
+use counterfoil_runtime::{Builder, FnTool, Invocation, Registered};
+use counterfoil_server::app::{App, Limits};
+use counterfoil_server::guard::Guard;
+use counterfoil_server::requests::Requests;
+use counterfoil_server::router::router;
+use counterfoil_server::tools::Registrar;
+use serde::Serialize;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+
+use super::load::{self, Load, Tally};
+use super::{Folder, TURNS, machine};
+use crate::cli::{BenchArgs, Global};
+use crate::commands::serve;
+use crate::output::{self, Exit};
+
+/// Different keys that replays ask for.
+const REPLAYED_KEYS: u64 = 1000;
+
+#[derive(Debug, Serialize)]
+struct Report {
+    connections: usize,
+    library_effects_per_s: f64,
+    http_calls_per_s: f64,
+    ratio: f64,
+    call_p50_us: u64,
+    call_p99_us: u64,
+    http_replays_per_s: f64,
+    replay_p50_us: u64,
+    replay_p99_us: u64,
+    /// Of the server, before its first request.
+    idle_rss_mb: u64,
+    /// From the start of the process to its first answer, with the ledger that --store names or an empty one.
+    start_ms: u64,
+}
+
+/// The child: a server on a free port, until its stdin ends.
+pub async fn server(store: &str) -> anyhow::Result<Exit> {
+    let opened = compose::open_store(store)?;
+    let mut builder = Builder::new(opened.store.clone());
+    if let Some(dir) = &opened.workers_dir {
+        builder = builder.workers_dir(dir);
+    }
+    let runtime = builder.build()?;
+    let noop = FnTool::new(|call: Invocation| async move { Ok(load::result(&call.key)) });
+    runtime.register(Registered::new(ToolName::new("bench")?, noop, Policy::default()));
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let app = App {
+        requests: Requests::new(runtime.clone(), Duration::from_secs(3600)),
+        runtime,
+        registrar: Registrar::new(Arc::new(|_, _| Err(json!([])))),
+        limits: Limits::default(),
+        stopping,
+        store_present: Arc::new(|| Ok(())),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    output::data(listener.local_addr()?);
+    let guard = Guard { hosts: Vec::new(), authenticate: serve::local(&Tenant::new("bench")?) };
+    let end = async move {
+        let mut rest = Vec::new();
+        drop(tokio::io::stdin().read_to_end(&mut rest).await);
+        stop.send_replace(true);
+    };
+    counterfoil_server::serve::serve(listener, router(Arc::new(app), Arc::new(guard)), &Limits::default(), end, Duration::from_secs(5))
+        .await;
+    Ok(Exit::Done)
+}
+
+pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
+    let folder = Folder::new(args.dir.as_deref())?;
+    let url = |name: &str| format!("sqlite:{}", folder.path.join(name).display());
+    let connections = args.concurrency[0];
+    let started = Instant::now();
+    let server = Server::start(&global.store.clone().unwrap_or_else(|| url("http.db"))).await?;
+    Connection::open(server.address).await?.get("/readyz").await?;
+    let start_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let idle_rss_mb = machine::rss_mb_of(server.pid);
+    let opened = compose::open_store(&url("library.db"))?;
+    let library = Load::new(&opened).await?;
+    let turn = Duration::from_secs_f64(args.seconds) / TURNS;
+    let (mut ours, mut http) = (Tally::default(), Tally::default());
+    let next = Arc::new(AtomicU64::new(0));
+    for n in 0..TURNS {
+        output::note(format_args!("measuring library and HTTP with {connections} connections, {} of {TURNS} …", n + 1));
+        ours.add(library.run(connections, turn).await?);
+        let next = next.clone();
+        http.add(load(server.address, connections, turn, false, move || next.fetch_add(1, Ordering::Relaxed)).await?);
+    }
+    output::note("measuring replays …");
+    let asked = Arc::new(AtomicU64::new(0));
+    let again = move || asked.fetch_add(1, Ordering::Relaxed) % REPLAYED_KEYS.min(next.load(Ordering::Relaxed)).max(1);
+    let replays = load(server.address, connections, Duration::from_secs_f64(args.seconds), true, again).await?;
+    let report = Report {
+        connections,
+        library_effects_per_s: ours.per_second(),
+        http_calls_per_s: http.per_second(),
+        ratio: http.per_second() / ours.per_second(),
+        call_p50_us: http.percentile(0.50),
+        call_p99_us: http.percentile(0.99),
+        http_replays_per_s: replays.per_second(),
+        replay_p50_us: replays.percentile(0.50),
+        replay_p99_us: replays.percentile(0.99),
+        idle_rss_mb,
+        start_ms,
+    };
+    print(global, &report);
+    Ok(Exit::Done)
+}
+
+fn print(global: &Global, r: &Report) {
+    if global.json {
+        return output::json(r);
+    }
+    let mut table = output::table(&["connections", "library/s", "http/s", "ratio", "p50", "p99", "replays/s", "replay p50", "replay p99"]);
+    table.add_row([
+        r.connections.to_string(),
+        format!("{:.0}", r.library_effects_per_s),
+        format!("{:.0}", r.http_calls_per_s),
+        format!("{:.2}", r.ratio),
+        format!("{} µs", r.call_p50_us),
+        format!("{} µs", r.call_p99_us),
+        format!("{:.0}", r.http_replays_per_s),
+        format!("{} µs", r.replay_p50_us),
+        format!("{} µs", r.replay_p99_us),
+    ]);
+    output::print_table(&table);
+    output::data(format_args!("ready {} ms after its start · {} MB resident before its first request", r.start_ms, r.idle_rss_mb));
+}
+
+struct Server {
+    address: SocketAddr,
+    pid: u32,
+    /// Ends when its stdin does, and is killed when this is dropped.
+    _child: Child,
+}
+
+impl Server {
+    async fn start(store: &str) -> anyhow::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["bench", "--part", "server", "--store", store])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("the server cannot be started")?;
+        let pid = child.id().context("it has ended already")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("piped")?).read_line(&mut line).await?;
+        let address = line.trim().parse().with_context(|| format!("the server said {line:?}"))?;
+        Ok(Self { address, pid, _child: child })
+    }
+}
+
+/// `connections` clients that ask one call after the other for about `span`.
+async fn load(
+    address: SocketAddr,
+    connections: usize,
+    span: Duration,
+    replays: bool,
+    key: impl Fn() -> u64 + Clone + Send + 'static,
+) -> anyhow::Result<Tally> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let started = Instant::now();
+    let clients: Vec<_> = (0..connections)
+        .map(|_| {
+            let (stop, key) = (stop.clone(), key.clone());
+            tokio::spawn(async move {
+                let mut connection = Connection::open(address).await?;
+                let mut latencies = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let asked = Instant::now();
+                    connection.call(key(), replays).await?;
+                    latencies.push(u32::try_from(asked.elapsed().as_micros()).unwrap_or(u32::MAX));
+                }
+                Ok::<_, anyhow::Error>(latencies)
+            })
+        })
+        .collect();
+    tokio::time::sleep(span).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut latencies = Vec::new();
+    for client in clients {
+        latencies.extend(client.await??);
+    }
+    Ok(Tally::new(latencies.len() as u64, started.elapsed(), latencies))
+}
+
+/// One connection that is kept.
+struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Connection {
+    async fn open(address: SocketAddr) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, buffer: Vec::with_capacity(4096), out: Vec::with_capacity(1024) })
+    }
+
+    async fn get(&mut self, path: &str) -> anyhow::Result<()> {
+        self.out = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes();
+        let head = self.exchange().await?;
+        ensure!(head.starts_with("HTTP/1.1 200"), "{path} was answered: {head}");
+        Ok(())
+    }
+
+    async fn call(&mut self, n: u64, replayed: bool) -> anyhow::Result<()> {
+        let args = load::args(n);
+        self.out.clear();
+        let head = "POST /v1/tools/bench/call HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nidempotency-key: order-";
+        self.out.extend_from_slice(format!("{head}{n}\r\ncontent-length: {}\r\n\r\n{{\"args\":{args}}}", args.len() + 9).as_bytes());
+        let head = self.exchange().await?;
+        ensure!(head.starts_with("HTTP/1.1 200") && head.contains("idempotent-replayed: true") == replayed, "a call was answered: {head}");
+        Ok(())
+    }
+
+    /// Sends what is in `out`, and reads one answer: its head.
+    async fn exchange(&mut self) -> anyhow::Result<String> {
+        self.stream.write_all(&self.out).await?;
+        self.buffer.clear();
+        loop {
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                bail!("the server closed the connection");
+            }
+            let Some(end) = self.buffer.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
+            let head = std::str::from_utf8(&self.buffer[..end])?;
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).context("an answer has a length")?;
+            let whole = end + 4 + length.parse::<usize>()?;
+            let head = head.to_owned();
+            while self.buffer.len() < whole {
+                ensure!(self.stream.read_buf(&mut self.buffer).await? > 0, "the server closed the connection");
+            }
+            return Ok(head);
+        }
+    }
+}
