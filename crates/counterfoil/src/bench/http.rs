@@ -5,7 +5,6 @@
 //! same cores.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,8 +74,8 @@ pub async fn server(store: &str) -> anyhow::Result<Exit> {
     output::data(listener.local_addr()?);
     let guard = Guard { hosts: Vec::new(), authenticate: serve::local(&Tenant::new("bench")?) };
     let end = async move {
-        let mut rest = Vec::new();
-        drop(tokio::io::stdin().read_to_end(&mut rest).await);
+        let parent_gone = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        drop(tokio::task::spawn_blocking(parent_gone).await);
         stop.send_replace(true);
     };
     counterfoil_server::serve::serve(listener, router(Arc::new(app), Arc::new(guard)), &Limits::default(), end, Duration::from_secs(5))
