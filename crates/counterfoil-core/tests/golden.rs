@@ -20,8 +20,9 @@ use counterfoil_core::entry::{Answers, Claim, Ended, Finished, Late, LateOutcome
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::limit::Spent;
 use counterfoil_core::outcome::Flag;
-use counterfoil_core::policy::BreakerPolicy;
+use counterfoil_core::policy::{BreakerPolicy, Rate};
 use counterfoil_core::receipt::{self, ChainHead, Draft, ReceiptId};
+use counterfoil_core::token::{Change, Label, Right, Rights, Token, TokenId};
 use counterfoil_core::{
     Caller, CanonicalJson, Effect, EffectKey, Entry, Failure, Fence, Json, RunId, State, StepPath, Success, Tenant, Timestamp, ToolName,
     WorkerId, call,
@@ -232,6 +233,26 @@ fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, value:
     assert_eq!(codec::decode::<T>(&newer), Err(CodecError::Version { found: Some('2') }), "{name}");
 }
 
+/// With everything that can be left out, without, and at its end.
+fn tokens() -> [(&'static str, Token); 3] {
+    let full = Token {
+        id: TokenId([0x0f, 0x1e, 0x2d, 0x3c, 0x4b, 0x5a]),
+        tenant: Tenant::new("acme").unwrap(),
+        caller: Caller::new("agent 7").unwrap(),
+        rights: Rights::up_to(Right::Operate),
+        label: Some(Label::new("Büro").unwrap()),
+        created: Change { at: AT, by: "ada".into(), why: "for the new office".into() },
+        expires: Some(AT + Duration::from_secs(86_400)),
+        revoked: None,
+        rate: Some(Rate { count: 100, per: Duration::from_secs(60) }),
+    };
+    let created = Change { at: AT, by: "ada".into(), why: String::new() };
+    let bare = Token { rights: Rights::up_to(Right::Call), label: None, created, expires: None, rate: None, ..full.clone() };
+    let revoked = Change { at: AT + Duration::from_secs(1), by: "bob".into(), why: "leaked".into() };
+    let revoked = Token { rights: Rights::up_to(Right::Admin), revoked: Some(revoked), ..bare.clone() };
+    [("token", full), ("token_bare", bare), ("token_revoked", revoked)]
+}
+
 #[test]
 fn every_entry_is_read_and_written_as_ever() {
     for (name, entry) in records() {
@@ -246,6 +267,13 @@ fn breakers_and_budgets_are_read_and_written_as_ever() {
     }
     check("spent", Spent { count: 3, cost: 12.5 });
     check("spent_nothing", Spent::default());
+}
+
+#[test]
+fn tokens_are_read_and_written_as_ever() {
+    for (name, token) in tokens() {
+        check(name, token);
+    }
 }
 
 #[test]
@@ -298,6 +326,7 @@ fn what_cannot_be_read_is_refused_and_named() {
 fn no_golden_file_is_forgotten() {
     let mut known: BTreeSet<String> = records().into_iter().map(|(name, _)| name.to_owned()).collect();
     known.extend(breakers().into_iter().map(|(name, _)| name.to_owned()));
+    known.extend(tokens().into_iter().map(|(name, _)| name.to_owned()));
     known.extend(["spent", "spent_nothing", "receipts", "life"].map(str::to_owned));
     let files = std::fs::read_dir(path("x").parent().unwrap()).unwrap().map(|f| f.unwrap().path());
     let found: BTreeSet<String> = files.map(|f| f.file_stem().unwrap().to_string_lossy().into_owned()).collect();
