@@ -9,4 +9,5 @@ pub mod house;
 pub mod init;
 pub mod receipts;
 pub mod recover;
+pub mod tokens;
 pub mod tools;
