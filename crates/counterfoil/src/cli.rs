@@ -107,13 +107,14 @@ Within a run (--run), equal calls of one step are one call. With neither key nor
 
 const TOKENS_EXAMPLES: &str = "\
 Examples:
-  counterfoil tokens create --caller support-agent                              may call tools, for ever
-  counterfoil tokens create --caller on-call --rights operate --expires 30d     may also approve, resolve, retry, cancel, undo
+  counterfoil tokens create --caller support-agent
+  counterfoil tokens create --caller on-call --rights operate --expires 30d --label 'Ada, nights'
   counterfoil tokens list
   counterfoil tokens revoke 3f9a
 
-The ledger keeps only a digest of each token. A server on the same ledger may be running: it knows a new token at once and a
-revoked one within a second. To rotate: create the new one, hand it over, revoke the old one.";
+The ledger keeps only a digest of each token. A server on the same ledger may be running:
+it knows a new token at once, and a revoked one within a second.
+To rotate: create the new one, hand it over, revoke the old one.";
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
