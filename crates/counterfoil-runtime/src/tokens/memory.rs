@@ -26,6 +26,7 @@ struct Halves {
     wrong: Map<Timestamp>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, once per request")]
 pub enum Remembered {
     /// `None`: refused.
     Fresh(Option<Token>),
