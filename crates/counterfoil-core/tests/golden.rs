@@ -20,9 +20,10 @@ use counterfoil_core::entry::{Answers, Claim, Ended, Finished, Late, LateOutcome
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::limit::Spent;
 use counterfoil_core::outcome::Flag;
-use counterfoil_core::policy::BreakerPolicy;
+use counterfoil_core::policy::{BreakerPolicy, Rate};
 use counterfoil_core::receipt::{self, ChainHead, Draft, ReceiptId};
 use counterfoil_core::request::{Request, RequestState, Stored};
+use counterfoil_core::token::{Change, Label, Right, Rights, Token, TokenId};
 use counterfoil_core::{
     Caller, CanonicalJson, Effect, EffectKey, Entry, Failure, Fence, Json, RunId, State, StepPath, Success, Tenant, Timestamp, ToolName,
     WorkerId, call,
@@ -233,6 +234,26 @@ fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, value:
     assert_eq!(codec::decode::<T>(&newer), Err(CodecError::Version { found: Some('2') }), "{name}");
 }
 
+/// With everything that can be left out, without, and at its end.
+fn tokens() -> [(&'static str, Token); 3] {
+    let full = Token {
+        id: TokenId([0x0f, 0x1e, 0x2d, 0x3c, 0x4b, 0x5a]),
+        tenant: Tenant::new("acme").unwrap(),
+        caller: Caller::new("agent 7").unwrap(),
+        rights: Rights::up_to(Right::Operate),
+        label: Some(Label::new("Büro").unwrap()),
+        created: Change { at: AT, by: "ada".into(), why: "for the new office".into() },
+        expires: Some(AT + Duration::from_secs(86_400)),
+        revoked: None,
+        rate: Some(Rate { count: 100, per: Duration::from_secs(60) }),
+    };
+    let created = Change { at: AT, by: "ada".into(), why: String::new() };
+    let bare = Token { rights: Rights::up_to(Right::Call), label: None, created, expires: None, rate: None, ..full.clone() };
+    let revoked = Change { at: AT + Duration::from_secs(1), by: "bob".into(), why: "leaked".into() };
+    let revoked = Token { rights: Rights::up_to(Right::Admin), revoked: Some(revoked), ..bare.clone() };
+    [("token", full), ("token_bare", bare), ("token_revoked", revoked)]
+}
+
 #[test]
 fn every_entry_is_read_and_written_as_ever() {
     for (name, entry) in records() {
@@ -260,6 +281,13 @@ fn requests_are_read_and_written_as_ever() {
         request(RequestState::Answered(Stored { status: 201, location: Some("/v1/tools/a".into()), ..bare.clone() })),
     );
     check("request_answered_bare", request(RequestState::Answered(bare)));
+}
+
+#[test]
+fn tokens_are_read_and_written_as_ever() {
+    for (name, token) in tokens() {
+        check(name, token);
+    }
 }
 
 #[test]
@@ -315,6 +343,8 @@ fn no_golden_file_is_forgotten() {
     known.extend(
         ["spent", "spent_nothing", "receipts", "life", "request_pending", "request_answered", "request_answered_bare"].map(str::to_owned),
     );
+    known.extend(tokens().into_iter().map(|(name, _)| name.to_owned()));
+    known.extend(["spent", "spent_nothing", "receipts", "life"].map(str::to_owned));
     let files = std::fs::read_dir(path("x").parent().unwrap()).unwrap().map(|f| f.unwrap().path());
     let found: BTreeSet<String> = files.map(|f| f.file_stem().unwrap().to_string_lossy().into_owned()).collect();
     assert_eq!(found, known);

@@ -1,6 +1,7 @@
 //! Numbers nobody has used before, without asking the operating system each time.
 //!
-//! Seeded once per runtime from the system's randomness and then counted on: unique, well spread, and not secret. Salts are made elsewhere.
+//! [`Fresh`] is seeded once per runtime from the system's randomness and then counted on: unique, well spread, and not secret. What must not be
+//! guessed is [`unguessable`], and asks each time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +46,15 @@ impl Fresh {
     pub fn jitter(&self) -> f64 {
         self.next() as f64 / u64::MAX as f64
     }
+}
+
+/// 32 bytes of the system's randomness (244 random bits, the rest says that they are UUIDs): for salts and secrets.
+pub fn unguessable() -> [u8; 32] {
+    let (a, b) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(a.as_bytes());
+    bytes[16..].copy_from_slice(b.as_bytes());
+    bytes
 }
 
 /// Splitmix64: one to one, so what is counted up stays distinct.

@@ -1,7 +1,7 @@
 //! The only crate that makes things happen.
 //!
 //! Reading order: [`runtime`] (`Runtime::call`, the whole story), [`ledger`] (the sole writer) and [`group`] (group commit), [`execute`] (the one
-//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`]; then [`tool`], [`spec`],
+//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`], [`tokens`]; then [`tool`], [`spec`],
 //! [`template`].
 
 pub mod answer;
@@ -26,6 +26,7 @@ pub mod runtime;
 pub mod shown;
 pub mod spec;
 pub mod template;
+pub mod tokens;
 pub mod tool;
 pub mod tools;
 mod undropped;
@@ -37,4 +38,5 @@ pub use clock::{Clock, SystemClock};
 pub use operate::{OperateError, Operator, Resolution};
 pub use registry::{Registered, Schema};
 pub use runtime::{Mode, Runtime};
+pub use tokens::{NewToken, TokenError, Tokens};
 pub use tool::{FnTool, Invocation, ProbeAnswer, Tool, ToolError, UndoPlan};

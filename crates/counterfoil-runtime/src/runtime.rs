@@ -24,7 +24,7 @@ use crate::budget;
 use crate::clock::Clock;
 use crate::conclude::{self, Concluding};
 use crate::execute;
-use crate::fresh::Fresh;
+use crate::fresh::{Fresh, unguessable};
 use crate::gate::Gates;
 use crate::heartbeat::Heartbeat;
 use crate::ledger::{Glance, Ledger, LedgerError, plain_summary};
@@ -557,14 +557,7 @@ impl Inner {
     }
 
     pub(crate) async fn salt(&self, tenant: &Tenant) -> Result<Salt, LedgerError> {
-        let fresh = || {
-            let (a, b) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
-            let mut salt = [0; 32];
-            salt[..16].copy_from_slice(a.as_bytes());
-            salt[16..].copy_from_slice(b.as_bytes());
-            salt
-        };
-        self.salt.get_or_try_init(|| self.ledger.salt(fresh, tenant)).await.cloned()
+        self.salt.get_or_try_init(|| self.ledger.salt(unguessable, tenant)).await.cloned()
     }
 }
 

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use counterfoil_core::Timestamp;
 use counterfoil_core::breaker::{Breaker, Phase};
+use counterfoil_core::token::Right;
 use counterfoil_runtime::ledger::LedgerError;
 use counterfoil_runtime::shown;
 use http::StatusCode;
@@ -18,7 +19,6 @@ use crate::call::unknown_tool;
 use crate::effects::Why;
 use crate::problem::{Problem, in_flight};
 use crate::requests::{Turn, json_stored, respond};
-use crate::who::Right;
 
 pub async fn list(State(app): State<Arc<App>>, look: Look<NoQuery>) -> Result<Json<Value>, Problem> {
     look.who.must(Right::Call)?;

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use counterfoil_core::ids::{CallKey, Kind, Name};
 use counterfoil_core::request::Stored;
+use counterfoil_core::token::Right;
 use counterfoil_core::{Call, CanonicalJson, ToolName};
 use counterfoil_runtime::{Answer, Registered, Status};
 use http::header::RETRY_AFTER;
@@ -18,7 +19,7 @@ use crate::app::App;
 use crate::ask::{Ask, Segment, invalid_json, key_required, parse};
 use crate::problem::{Problem, seconds};
 use crate::requests::{json_stored, respond};
-use crate::who::{Right, Who};
+use crate::who::Who;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -8,6 +8,7 @@ use axum::extract::State as Shared;
 use axum::response::Response;
 use counterfoil_core::request::Stored;
 use counterfoil_core::summary::{StreamKind, state_word};
+use counterfoil_core::token::Right;
 use counterfoil_core::{Effect, RunId, State, ToolName};
 use counterfoil_runtime::{Operator, Resolution, shown};
 use counterfoil_store::{Position, Query};
@@ -19,7 +20,6 @@ use crate::app::{App, undropped};
 use crate::ask::{Ask, Look, NoQuery, Segment};
 use crate::problem::Problem;
 use crate::requests::json_stored;
-use crate::who::Right;
 
 const LIMIT_DEFAULT: usize = 50;
 const LIMIT_MAX: usize = 1000;

@@ -9,6 +9,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::summary::StreamKind;
+use counterfoil_core::token::Right;
 use counterfoil_core::{Tenant, codec};
 use counterfoil_runtime::ledger::LedgerError;
 use counterfoil_runtime::shown;
@@ -20,7 +21,6 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::ask::Look;
 use crate::problem::Problem;
-use crate::who::Right;
 
 /// Records looked at at a time.
 const PAGE: usize = 256;

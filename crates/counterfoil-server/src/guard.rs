@@ -13,20 +13,15 @@ use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::{HeaderMap, StatusCode};
 
 use crate::problem::Problem;
-use crate::who::Who;
-
-/// Decides who a bearer token is. `Ok(None)`: nobody.
-pub type Authenticate = Arc<dyn Fn(Option<String>) -> Authenticating + Send + Sync>;
-pub type Authenticating = std::pin::Pin<Box<dyn Future<Output = Result<Option<Who>, Problem>> + Send>>;
+use crate::who::Access;
 
 pub struct Guard {
-    /// Names beside `localhost` and addresses that this server answers to.
-    pub hosts: Vec<String>,
-    pub authenticate: Authenticate,
+    pub hosts: Hosts,
+    pub access: Access,
 }
 
 pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
-    if let Err(problem) = guard.check_host(request.headers(), request.uri()) {
+    if let Err(problem) = guard.hosts.check(request.headers(), request.uri()) {
         return problem.into_response();
     }
     // Whether it lives and is ready is no secret, and whoever asks that has no token.
@@ -37,20 +32,20 @@ pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: 
         Ok(token) => token,
         Err(problem) => return problem.into_response(),
     };
-    match (guard.authenticate)(token).await {
-        Ok(Some(who)) => {
+    match guard.access.authenticate(token.as_deref()).await {
+        Ok(who) => {
             request.extensions_mut().insert(who);
             next.run(request).await
-        }
-        Ok(None) => {
-            Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "no valid bearer token was given; nothing was run").into_response()
         }
         Err(problem) => problem.into_response(),
     }
 }
 
-impl Guard {
-    fn check_host(&self, headers: &HeaderMap, uri: &http::Uri) -> Result<(), Problem> {
+/// Names beside `localhost` and addresses that this server answers to.
+pub struct Hosts(pub Vec<String>);
+
+impl Hosts {
+    fn check(&self, headers: &HeaderMap, uri: &http::Uri) -> Result<(), Problem> {
         let misdirected = |detail: String| Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", detail));
         let mut hosts = headers.get_all(HOST).iter();
         let (host, more) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next());
@@ -66,7 +61,7 @@ impl Guard {
         let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or("?");
         let authority = origin.split_once("://").map_or("", |(_, authority)| authority);
-        if authority.eq_ignore_ascii_case(host) || (self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name_of(authority)))) {
+        if authority.eq_ignore_ascii_case(host) || (self.0.iter().any(|known| known.eq_ignore_ascii_case(name_of(authority)))) {
             return Ok(());
         }
         Err(Problem::new(StatusCode::FORBIDDEN, "cross_origin", format!("pages of {origin:?} may not send requests here")))
@@ -75,7 +70,7 @@ impl Guard {
     fn answers_to(&self, name: &str) -> bool {
         let name = name.trim_end_matches('.');
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
-        address || name.eq_ignore_ascii_case("localhost") || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+        address || name.eq_ignore_ascii_case("localhost") || self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
@@ -106,10 +101,9 @@ mod tests {
     use super::*;
 
     fn check(headers: &[(http::HeaderName, &str)]) -> Result<(), &'static str> {
-        let authenticate: Authenticate = Arc::new(|_| Box::pin(async { Ok(None) }));
-        let guard = Guard { hosts: vec!["ledger.example.com".into()], authenticate };
+        let hosts = Hosts(vec!["ledger.example.com".into()]);
         let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
-        guard.check_host(&headers, &http::Uri::from_static("/v1/tools")).map_err(|problem| problem.code)
+        hosts.check(&headers, &http::Uri::from_static("/v1/tools")).map_err(|problem| problem.code)
     }
 
     #[test]

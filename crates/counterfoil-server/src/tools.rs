@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use counterfoil_core::summary::StreamKind;
+use counterfoil_core::token::Right;
 use counterfoil_core::{CanonicalJson, StreamId, Summary, Tenant, Timestamp, ToolName};
 use counterfoil_runtime::ledger::{LedgerError, plain_summary};
 use counterfoil_runtime::{Registered, Runtime, shown};
@@ -19,7 +20,7 @@ use crate::ask::{Ask, Look, NoQuery, Segment, invalid_json};
 use crate::call::unknown_tool;
 use crate::problem::Problem;
 use crate::requests::json_stored;
-use crate::who::{Right, Who};
+use crate::who::Who;
 
 /// The tenant under which the registered tools of all tenants are listed: a search is always of one tenant.
 const LISTED_UNDER: &str = "counterfoil";

@@ -88,6 +88,9 @@ pub enum Command {
     Recover,
     /// The receipts of a run or of a tenant: list, verify
     Receipts(ReceiptsArgs),
+    /// The bearer tokens that callers over HTTP present: create, list, revoke
+    #[command(after_long_help = TOKENS_EXAMPLES)]
+    Tokens(TokensArgs),
     /// Look at the config, the ledger and this machine, and say what is wrong
     Doctor,
     /// Measure durable effects per second on this disk, beside the raw limit
@@ -130,6 +133,16 @@ pub struct ServeArgs {
     #[arg(long, default_value_t = 3600, value_name = "SECONDS")]
     pub retain_answers: u64,
 }
+const TOKENS_EXAMPLES: &str = "\
+Examples:
+  counterfoil tokens create --caller support-agent
+  counterfoil tokens create --caller on-call --rights operate --expires 30d --label 'Ada, nights'
+  counterfoil tokens list
+  counterfoil tokens revoke 3f9a
+
+The ledger keeps only a digest of each token. A server on the same ledger may be running:
+it knows a new token at once, and a revoked one within a second.
+To rotate: create the new one, hand it over, revoke the old one.";
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -335,6 +348,52 @@ pub enum ReceiptsCommand {
         #[arg(long)]
         run: Option<String>,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct TokensArgs {
+    #[command(subcommand)]
+    pub command: TokensCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TokensCommand {
+    /// Make a token and print it: this once, and never again
+    #[command(after_long_help = TOKENS_EXAMPLES)]
+    Create(CreateTokenArgs),
+    /// Every token, with its caller, its rights and whether it is still let in; never the secret
+    List,
+    /// End a token: from a second later on it is refused everywhere
+    Revoke {
+        /// Its id: 12 hex digits, or the first 4 or more
+        id: String,
+        #[command(flatten)]
+        who: WhoArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct CreateTokenArgs {
+    /// Whose effects it reaches [default: the config's tenant]
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Who its calls are from
+    #[arg(long)]
+    pub caller: String,
+    /// call: ask for side effects; operate: also approve, resolve, retry, cancel, undo; admin: also change tools and modes (several: call,operate)
+    #[arg(long, default_value = "call")]
+    pub rights: String,
+    /// What people call it
+    #[arg(long)]
+    pub label: Option<String>,
+    /// How long it is let in, e.g. 12h, 30d [default: until it is revoked]
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<String>,
+    /// How many requests are taken from it, e.g. 100/s, 1000/m [default: any number]
+    #[arg(long)]
+    pub rate: Option<String>,
+    #[command(flatten)]
+    pub who: WhoArgs,
 }
 
 #[derive(Debug, Args)]

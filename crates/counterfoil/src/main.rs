@@ -47,6 +47,7 @@ async fn run(cli: &Cli) -> anyhow::Result<output::Exit> {
         Command::Breakers(args) => commands::breakers::run(global, args).await,
         Command::Recover => commands::recover::run(global).await,
         Command::Receipts(args) => commands::receipts::run(global, args).await,
+        Command::Tokens(args) => commands::tokens::run(global, args).await,
         Command::Doctor => commands::doctor::run(global).await,
         Command::Bench(args) => bench::run(global, args).await,
         Command::Completions(args) => commands::completions::run(args),

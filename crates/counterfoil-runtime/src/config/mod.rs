@@ -26,7 +26,7 @@ mod syntax;
 mod tool;
 mod top;
 mod tree;
-mod units;
+pub mod units;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use counterfoil::compose;
 use counterfoil_core::{Policy, Tenant, ToolName};
 use counterfoil_runtime::{Builder, FnTool, Invocation, Registered};
 use counterfoil_server::app::{App, Limits};
-use counterfoil_server::guard::Guard;
+use counterfoil_server::guard::{Guard, Hosts};
 use counterfoil_server::requests::Requests;
 use counterfoil_server::router::router;
 use counterfoil_server::tools::Registrar;
@@ -64,7 +64,7 @@ pub async fn server(store: &str) -> anyhow::Result<Exit> {
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let app = App {
         requests: Requests::new(runtime.clone(), Duration::from_secs(3600)),
-        runtime,
+        runtime: runtime.clone(),
         registrar: Registrar::new(Arc::new(|_, _| Err(json!([])))),
         limits: Limits::default(),
         stopping,
@@ -72,7 +72,8 @@ pub async fn server(store: &str) -> anyhow::Result<Exit> {
     };
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     output::data(listener.local_addr()?);
-    let guard = Guard { hosts: Vec::new(), authenticate: serve::local(&Tenant::new("bench")?) };
+    let access = serve::local(&Tenant::new("bench")?, &runtime);
+    let guard = Guard { hosts: Hosts(Vec::new()), access };
     let end = async move {
         let parent_gone = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         drop(tokio::task::spawn_blocking(parent_gone).await);

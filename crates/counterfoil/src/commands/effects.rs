@@ -230,7 +230,7 @@ async fn target(house: &House, args: &OperateArgs) -> anyhow::Result<(EffectKey,
     Ok((find_key(house, &args.key).await?, operator(&args.who)))
 }
 
-fn operator(who: &WhoArgs) -> Operator {
+pub fn operator(who: &WhoArgs) -> Operator {
     Operator::new(&who.by, &who.why)
 }
 

@@ -10,4 +10,5 @@ pub mod init;
 pub mod receipts;
 pub mod recover;
 pub mod serve;
+pub mod tokens;
 pub mod tools;

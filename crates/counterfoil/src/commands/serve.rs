@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use counterfoil::compose;
+use counterfoil_core::token::{Right, Rights};
 use counterfoil_core::{Caller, Tenant, ToolName};
-use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, Environment};
 use counterfoil_runtime::spec::{Action, Ask, Egress, ToolSpec};
+use counterfoil_runtime::{Runtime, Tokens};
 use counterfoil_server::app::{App, Limits};
-use counterfoil_server::guard::{Authenticate, Guard};
+use counterfoil_server::guard::{Guard, Hosts};
 use counterfoil_server::requests::Requests;
 use counterfoil_server::router::router;
 use counterfoil_server::tools::{Maker, Registrar};
-use counterfoil_server::who::{Right, Who};
+use counterfoil_server::who::{Access, Who};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,11 +35,8 @@ const REPORTS_WAIT: Duration = Duration::from_secs(5);
 
 pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let config = house::config(global)?;
-    if !args.listen.ip().is_loopback() {
-        let message = format!("--listen {}: without any token only loopback addresses are served, e.g. 127.0.0.1:7700", args.listen);
-        return Err(Refused::usage("listen_refused", message));
-    }
     let (runtime, store_path) = house::open(&config)?;
+    let access = access(args, &config.tenant, &runtime).await?;
     let registrar = Registrar::new(maker(config.egress.clone()));
     let registered = registrar.load(&runtime).await?;
     let stopping = tokio::sync::watch::channel(false);
@@ -55,7 +53,7 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
         Refused { exit: Exit::Broken, code: "listen_refused", message, detail: None }
     })?;
     let address = listener.local_addr().context("the listener has an address")?;
-    let guard = Guard { hosts: args.host.clone(), authenticate: local(&config.tenant) };
+    let guard = Guard { hosts: Hosts(args.host.clone()), access };
     let signals = Signals::new().context("signals cannot be watched")?;
     let recovering = runtime.recover_forever(RECOVER_EVERY);
     let pruning = tokio::spawn(prune_forever(runtime.clone()));
@@ -86,13 +84,26 @@ fn announce(global: &Global, address: std::net::SocketAddr, config: &Config, reg
     }
 }
 
-/// Everyone who can reach the loopback address.
-pub fn local(tenant: &Tenant) -> Authenticate {
-    let who = Who { tenant: tenant.clone(), caller: Caller::new("local").expect("a plain word"), right: Right::Admin };
-    Arc::new(move |_| {
-        let who = who.clone();
-        Box::pin(async move { Ok(Some(who)) })
-    })
+/// With tokens, only who has one; without any, everyone who can reach the loopback address.
+async fn access(args: &ServeArgs, tenant: &Tenant, runtime: &Runtime) -> anyhow::Result<Access> {
+    let tokens = Arc::new(Tokens::new(runtime));
+    if tokens.any_exist().await? {
+        return Ok(Access::new(runtime, tokens, None));
+    }
+    if !args.listen.ip().is_loopback() {
+        let message = format!(
+            "--listen {}: without any token only loopback addresses are served, e.g. 127.0.0.1:7700; `counterfoil tokens create` makes one",
+            args.listen
+        );
+        return Err(Refused::usage("listen_refused", message));
+    }
+    Ok(local(tenant, runtime))
+}
+
+/// Whoever reaches it may do everything, as long as there is no token.
+pub fn local(tenant: &Tenant, runtime: &Runtime) -> Access {
+    let who = Who { tenant: tenant.clone(), caller: Caller::new("local").expect("a plain word"), rights: Rights::up_to(Right::Admin) };
+    Access::new(runtime, Arc::new(Tokens::new(runtime)), Some(who))
 }
 
 fn present(path: Option<&PathBuf>) -> Result<(), String> {

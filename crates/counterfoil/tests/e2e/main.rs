@@ -17,5 +17,6 @@ mod parts;
 mod refusals;
 mod replays;
 mod retries;
+mod tokens;
 mod worker;
 mod world;

@@ -67,6 +67,9 @@ fn json_is_printed_by_every_command() {
     assert!(json(&["receipts", "list"], EXIT_DONE).as_array().unwrap().len() >= 7);
     assert!(json(&["receipts", "verify"], EXIT_DONE)["verified"].as_u64().unwrap() >= 7);
     assert_eq!(json(&["effects", "prune"], EXIT_DONE)["pruned"], 0);
+    let token = json(&["tokens", "create", "--caller", "agent"], EXIT_DONE);
+    assert_eq!(json(&["tokens", "list"], EXIT_DONE)[0]["id"], token["id"]);
+    assert_eq!(json(&["tokens", "revoke", token["id"].as_str().unwrap()], EXIT_DONE)["state"], "revoked");
     assert_eq!(json(&["doctor"], EXIT_DONE)["ok"], true);
 }
 
