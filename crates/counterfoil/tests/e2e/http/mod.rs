@@ -1,5 +1,6 @@
 //! J, K and L over real HTTP: a server process, sockets, kills, and the same world that counts.
 
+mod access;
 mod approvals;
 mod calls;
 mod crashes;

@@ -33,14 +33,16 @@ impl Server {
     }
 
     pub fn start_with(lab: &Lab, args: &[&str]) -> Self {
-        let mut command = lab.command(&[&["serve", "--listen", "127.0.0.1:0", "--json"], args].concat());
+        let listen: &[&str] = if args.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
+        let mut command = lab.command(&[&["serve", "--json"], listen, args].concat());
         let log = std::fs::OpenOptions::new().create(true).append(true).open(lab.path("server.log")).expect("a log");
         let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(log));
         let mut line = String::new();
         let stdout = process.child.stdout.as_mut().expect("piped");
         BufReader::new(stdout).read_line(&mut line).expect("the server says where it listens");
         let said: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}: {}", log_of(lab)));
-        let address = said["listening"].as_str().and_then(|url| url.strip_prefix("http://")?.parse().ok()).expect("an address");
+        let address: SocketAddr = said["listening"].as_str().and_then(|url| url.strip_prefix("http://")?.parse().ok()).expect("an address");
+        let address = SocketAddr::from(([127, 0, 0, 1], address.port()));
         Self { address, process }
     }
 
