@@ -4,7 +4,7 @@
 //! remembered; what comes after it is, whatever it says. A key means something to one tenant, one method and one route; its fingerprint covers
 //! the path, the query and the body.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use counterfoil_core::ids::{CallKey, Digest32};
 use counterfoil_core::request::{Request, RequestState, Seen, Stored, seen};
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{StreamId, Summary, Tenant};
+use counterfoil_core::{StreamId, Summary, Tenant, Timestamp};
 use counterfoil_runtime::Runtime;
 use counterfoil_runtime::ledger::{LedgerError, plain_summary};
 use counterfoil_store::{Version, Write};
@@ -47,6 +47,10 @@ impl Asked {
 pub struct Requests {
     runtime: Runtime,
     retain: Duration,
+    /// How many requests may be remembered at a time. More are refused: none is ever forgotten to make room.
+    max: usize,
+    /// When those that this process let through are forgotten, oldest first.
+    remembered: Mutex<VecDeque<Timestamp>>,
     /// Requests that this process is at.
     active: Mutex<HashSet<StreamId>>,
 }
@@ -73,8 +77,27 @@ pub enum Turn {
 }
 
 impl Requests {
-    pub fn new(runtime: Runtime, retain: Duration) -> Self {
-        Self { runtime, retain, active: Mutex::default() }
+    pub fn new(runtime: Runtime, retain: Duration, max: usize) -> Self {
+        Self { runtime, retain, max, remembered: Mutex::default(), active: Mutex::default() }
+    }
+
+    /// Counts one more, or says when there is room again.
+    fn admit(&self) -> Result<(), Problem> {
+        let now = self.runtime.now();
+        let mut remembered = self.remembered.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        while remembered.front().is_some_and(|until| *until <= now) {
+            remembered.pop_front();
+        }
+        match remembered.front() {
+            Some(until) if remembered.len() >= self.max => {
+                let detail = format!("{} requests are remembered, which is all that may be; nothing was run", self.max);
+                Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "capacity_reached", detail).retry_after(until.since(now)))
+            }
+            _ => {
+                remembered.push_back(now + self.retain);
+                Ok(())
+            }
+        }
     }
 
     /// `None` when this process is at it already.
@@ -94,7 +117,7 @@ impl Requests {
         // Whoever calls holds `Active`: what this process began under this key before, it is no longer at.
         let at_it = |worker: &counterfoil_core::WorkerId| *worker != own && !self.runtime.worker_gone(worker);
         match seen(request.as_ref(), &asked.fingerprint, self.runtime.now(), self.retain, at_it) {
-            Seen::New => Ok(Turn::Go(asked)),
+            Seen::New => self.admit().map(|()| Turn::Go(asked)),
             Seen::Abandoned => Ok(Turn::GoOn(asked)),
             Seen::Answered(stored) => Ok(Turn::Replay(stored)),
             Seen::InFlight => Err(in_flight()),

@@ -132,6 +132,9 @@ pub struct ServeArgs {
     /// How long the answers to requests with an Idempotency-Key are kept, in seconds
     #[arg(long, default_value_t = 3600, value_name = "SECONDS")]
     pub retain_answers: u64,
+    /// How many such answers may be kept at a time; more requests are refused, none is forgotten early
+    #[arg(long, default_value_t = 1_000_000, value_name = "N")]
+    pub requests_max: usize,
 }
 const TOKENS_EXAMPLES: &str = "\
 Examples:

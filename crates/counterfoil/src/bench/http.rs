@@ -63,7 +63,7 @@ pub async fn server(store: &str) -> anyhow::Result<Exit> {
     runtime.register(Registered::new(ToolName::new("bench")?, noop, Policy::default()));
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let app = App {
-        requests: Requests::new(runtime.clone(), Duration::from_secs(3600)),
+        requests: Requests::new(runtime.clone(), Duration::from_secs(3600), usize::MAX),
         runtime: runtime.clone(),
         registrar: Registrar::new(Arc::new(|_, _| Err(json!([])))),
         limits: Limits::default(),

@@ -41,7 +41,7 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let registered = registrar.load(&runtime).await?;
     let stopping = tokio::sync::watch::channel(false);
     let app = Arc::new(App {
-        requests: Requests::new(runtime.clone(), Duration::from_secs(args.retain_answers)),
+        requests: Requests::new(runtime.clone(), Duration::from_secs(args.retain_answers), args.requests_max),
         runtime: runtime.clone(),
         registrar,
         limits: Limits::default(),

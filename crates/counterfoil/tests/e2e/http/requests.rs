@@ -109,6 +109,24 @@ fn a_91_after_its_time_a_key_says_so() {
     assert_eq!(server.get("/v1/tools/mine").at("/version"), json!(1));
 }
 
+/// A flood does not push anything out: what is remembered stays, and the rest is refused.
+#[test]
+fn what_does_not_fit_is_refused_and_nothing_is_forgotten() {
+    let lab = Lab::charging("");
+    let server = Server::start_with(&lab, &["--requests-max", "3"]);
+    let replies: Vec<_> = (0..3).map(|n| put(&server, &format!("k{n}"), TOOL).ok()).collect();
+    let refused = put(&server, "k3", OTHER).problem(503, "capacity_reached");
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(server.get("/v1/tools/mine").at("/version"), json!(3), "nothing was changed");
+    for (n, reply) in replies.iter().enumerate() {
+        let again = put(&server, &format!("k{n}"), TOOL);
+        assert_eq!((&again.body, again.is_replay()), (&reply.body, true));
+    }
+    // Calls are remembered by their effects, and looking needs no memory.
+    server.call("charge", "c", "{}").envelope(200, "success");
+    server.get("/v1/tools").ok();
+}
+
 #[test]
 fn a_registered_tool_may_not_reach_into_this_machine() {
     let lab = Lab::charging("");
