@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use counterfoil_core::ToolName;
 use counterfoil_core::policy::{EffectClass, Policy, Repeat};
-use counterfoil_runtime::Registered;
+use counterfoil_runtime::{Registered, Runs};
 
 use super::house::{self, House};
 use crate::cli::{Global, ToolsArgs, ToolsCommand};
@@ -104,6 +104,10 @@ fn item(tool: &Registered) -> serde_json::Value {
         "description": tool.description,
         "effect": effect(p),
         "repeat": repeat(p),
+        "runs": match tool.runs() {
+            Runs::Here => "here",
+            Runs::Elsewhere => "elsewhere",
+        },
         "probe": tool.tool.can_probe(),
         "approval": tool.approval.is_some(),
         "key": p.key.as_deref().map(paths),
