@@ -84,6 +84,14 @@ impl Breaker {
         matches!(&self.open, Some(Open { until: None, .. }))
     }
 
+    /// As what an attempt passed that began at `begun` and whose pass was not kept: while open, nothing passes but the probe.
+    pub fn admitted_at(&self, begun: Timestamp) -> Admission {
+        match &self.open {
+            Some(Open { until: Some(until), .. }) if *until <= begun => Admission::Probe,
+            _ => Admission::Pass,
+        }
+    }
+
     /// Counts one dispatch. Returns whether what is stored changed: only then is there something to write.
     pub fn count(&mut self, policy: &BreakerPolicy, admission: Admission, health: Health, now: Timestamp) -> bool {
         let before = (self.open.clone(), self.consecutive, self.window.contains('x'));
@@ -197,6 +205,18 @@ mod tests {
                 assert_eq!(b.admit(&POLICY, later), Admission::Probe, "a lost probe gives its permit back");
             }
         }
+    }
+
+    #[test]
+    fn what_began_while_it_was_half_open_was_its_probe() {
+        let later = NOW + POLICY.reset;
+        let mut b = Breaker::default();
+        assert_eq!(b.admitted_at(later), Admission::Pass);
+        run(&mut b, "xxxxx");
+        assert_eq!(b.admitted_at(NOW), Admission::Pass, "before it opened");
+        assert_eq!(b.admitted_at(later), Admission::Probe);
+        b.force_open(later, "maintenance".into());
+        assert_eq!(b.admitted_at(Timestamp::MAX), Admission::Pass);
     }
 
     #[test]

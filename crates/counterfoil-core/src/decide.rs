@@ -180,6 +180,7 @@ mod tests {
             step: None,
             redacted: false,
             settles: true,
+            lent: false,
             retain_ms: 1000,
         });
         let mut effect = Effect::absent(Digest32::of(b"key"));

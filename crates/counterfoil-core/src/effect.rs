@@ -449,8 +449,8 @@ impl Effect {
         let opened = self.opened.as_ref().expect("a summary is made with a write, and the first write opens the effect");
         let (open, due) = match &self.state {
             State::Absent => (false, None),
-            // Approved and not yet claimed: whoever looks for work may run it, if the arguments are all there.
-            State::Ready => (true, (self.approved && !opened.redacted).then_some(Timestamp::ZERO)),
+            // Approved and not yet claimed: whoever looks for work may run it, if the arguments are all there and it is run here.
+            State::Ready => (true, (self.approved && !opened.redacted && !opened.lent).then_some(Timestamp::ZERO)),
             State::WaitingApproval { expires, .. } => (true, Some(*expires)),
             State::Running(claim) => (true, Some(claim.lease_until)),
             State::Retrying(_) => (true, None),

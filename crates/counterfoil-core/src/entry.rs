@@ -113,6 +113,9 @@ pub struct Opened {
     /// A doubt about it can be settled without a person: the tool has a probe, or may be repeated.
     #[serde(default, skip_serializing_if = "is_false")]
     pub settles: bool,
+    /// Its client runs it, under a permit that is lent: nobody here can.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lent: bool,
     /// How long the finished effect answers.
     pub retain_ms: u64,
 }

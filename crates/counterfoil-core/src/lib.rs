@@ -6,13 +6,14 @@
 //!
 //! Reading order: [`ids`], [`time`], [`canonical`], [`call`], [`policy`], [`outcome`], [`entry`],
 //! [`effect`] (the fold), [`decide`] (what may happen next), then [`retry`], [`breaker`], [`limit`],
-//! [`receipt`], [`redact`]; [`token`] is who may ask over HTTP.
+//! [`receipt`], [`redact`], [`echo`]; [`token`] is who may ask over HTTP.
 
 pub mod breaker;
 pub mod call;
 pub mod canonical;
 pub mod codec;
 pub mod decide;
+pub mod echo;
 pub mod effect;
 pub mod entry;
 pub mod ids;

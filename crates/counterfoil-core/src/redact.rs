@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::canonical::{CanonicalJson, Json, canonicalize};
@@ -42,16 +43,21 @@ pub fn redact_json(json: &Json, paths: &[ArgPath], salt: &Salt) -> Json {
 }
 
 /// Shorter values are not searched for: they would hit innocent text everywhere.
-const SCRUBBED_CHARS_MIN: usize = 6;
+pub(crate) const SCRUBBED_CHARS_MIN: usize = 6;
 
 /// Stands where an echo of a secret stood.
-const SCRUBBED: &str = "[redacted]";
+pub(crate) const SCRUBBED: &str = "[redacted]";
 
-/// The texts and numbers that stand at `paths` or below: what must not appear anywhere else either.
+/// The texts and numbers that stand at `paths` or below: what must not appear anywhere else either. Where a digest stands already there is no
+/// secret left to look for (see [`crate::echo`]).
 pub fn secrets(args: &CanonicalJson, paths: &[ArgPath]) -> Vec<String> {
     let mut found = Vec::new();
     for path in paths {
-        collect(args.as_str(), &path.0, &mut found);
+        at_path(args.as_str(), &path.0, &mut |json| {
+            if mark(json).is_none() {
+                leaves(json, &mut found);
+            }
+        });
     }
     // The longest first: where one secret is part of another, the rest of the longer one must not stay behind.
     found.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -59,15 +65,31 @@ pub fn secrets(args: &CanonicalJson, paths: &[ArgPath]) -> Vec<String> {
     found
 }
 
-/// As text and not as values: a number beyond a double must keep its digits.
-fn collect(json: &str, path: &[String], found: &mut Vec<String>) {
-    let Some((first, rest)) = path.split_first() else { return leaves(json, found) };
+/// The digest that stands in the place of a secret.
+pub(crate) fn mark(json: &str) -> Option<Digest32> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Mark {
+        #[serde(rename = "$redacted")]
+        digest: Digest32,
+    }
+    serde_json::from_str::<Mark>(json).ok().map(|mark| mark.digest)
+}
+
+/// Whether a digest stands anywhere in it where a secret was.
+pub fn holds_digest(args: &CanonicalJson) -> bool {
+    args.as_str().contains("{\"$redacted\":\"")
+}
+
+/// What stands at `path`, each of it. As text and not as values: a number beyond a double must keep its digits.
+pub(crate) fn at_path(json: &str, path: &[String], visit: &mut impl FnMut(&str)) {
+    let Some((first, rest)) = path.split_first() else { return visit(json) };
     if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json) {
-        items.iter().for_each(|item| collect(item.get(), path, found));
+        items.iter().for_each(|item| at_path(item.get(), path, visit));
     } else if let Ok(members) = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(json)
         && let Some(member) = members.get(first.as_str())
     {
-        collect(member.get(), rest, found);
+        at_path(member.get(), rest, visit);
     }
 }
 
@@ -125,7 +147,7 @@ pub fn scrub_json(json: &Json, secrets: &[String]) -> Json {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token<'a> {
+pub(crate) enum Token<'a> {
     /// What stands between the quotes, with its escapes.
     Text(&'a str),
     Number(&'a str),
@@ -134,7 +156,7 @@ enum Token<'a> {
 }
 
 /// The pieces of a text that is known to be JSON; together they are all of it.
-struct Tokens<'a>(&'a str);
+pub(crate) struct Tokens<'a>(pub &'a str);
 
 impl<'a> Iterator for Tokens<'a> {
     type Item = Token<'a>;
@@ -162,7 +184,7 @@ impl<'a> Iterator for Tokens<'a> {
 }
 
 /// What a JSON string says. Half a surrogate pair, which JSON allows and text does not, becomes the replacement character.
-fn decoded(text: &str) -> Cow<'_, str> {
+pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);
     }
@@ -225,9 +247,12 @@ fn replaced(json: &str, path: &[String], salt: &Salt) -> Option<String> {
 }
 
 fn digest_of(json: &str, salt: &Salt) -> String {
+    format!("{{\"$redacted\":\"{}\"}}", salted(json, salt))
+}
+
+pub(crate) fn salted(json: &str, salt: &Salt) -> Digest32 {
     let canonical = canonicalize(json).unwrap_or_else(|_| json.to_owned());
-    let digest = Digest32::of_fields("counterfoil/redacted/1", &[&salt.0, canonical.as_bytes()]);
-    format!("{{\"$redacted\":\"{digest}\"}}")
+    Digest32::of_fields("counterfoil/redacted/1", &[&salt.0, canonical.as_bytes()])
 }
 
 #[cfg(test)]
@@ -306,6 +331,14 @@ mod tests {
             r#"{"[redacted]":"he said {\"pin\":\"[redacted]\"}"}"#,
         );
         check(r#"{"pin":"123456"}"#, r#"["\ud800","\ud800 123456"]"#, "[\"\\ud800\",\"\u{fffd} [redacted]\"]");
+    }
+
+    #[test]
+    fn a_digest_is_no_secret_and_is_known_as_what_it_is() {
+        let stored = CanonicalJson::parse(&redacted(r#"{"pin":"123456"}"#, "pin", 1)).unwrap();
+        assert!(secrets(&stored, &[ArgPath::parse("pin").unwrap()]).is_empty());
+        assert!(holds_digest(&stored) && !holds_digest(&CanonicalJson::parse(r#"{"pin":"$redacted"}"#).unwrap()));
+        assert!(mark(r#"{"$redacted":"12"}"#).is_none());
     }
 
     #[test]

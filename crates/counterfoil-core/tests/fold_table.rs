@@ -271,6 +271,7 @@ fn entry(text: &str) -> Entry {
             step: None,
             redacted: false,
             settles: false,
+            lent: false,
             retain_ms: 1000,
         }),
         ("approval_asked", _) => Entry::ApprovalAsked { at: AT, expires: EXPIRES },
@@ -466,13 +467,14 @@ fn a_probe_or_a_person_names_the_attempt_that_was_in_doubt() {
 
 #[test]
 fn approved_and_runnable_is_due_at_once_and_redacted_waits_for_its_caller() {
-    let due = |redacted: bool| {
+    let due = |redacted: bool, lent: bool| {
         let mut effect = Effect::absent(key());
         let Entry::Opened(opened) = entry("opened") else { unreachable!() };
-        let entries = [Entry::Opened(Opened { redacted, ..opened }), entry("approval_asked"), entry("approved")];
+        let entries = [Entry::Opened(Opened { redacted, lent, ..opened }), entry("approval_asked"), entry("approved")];
         effect.apply(entries).unwrap();
         effect.summary().due
     };
-    assert_eq!(due(false), Some(Timestamp::ZERO));
-    assert_eq!(due(true), None, "nobody but the caller can run it: looking again and again finds nothing to do");
+    assert_eq!(due(false, false), Some(Timestamp::ZERO));
+    assert_eq!(due(false, true), None, "its client runs it");
+    assert_eq!(due(true, false), None, "nobody but the caller can run it: looking again and again finds nothing to do");
 }

@@ -69,6 +69,7 @@ fn opened() -> Opened {
         step: Some(StepPath::new("pay/2").unwrap()),
         redacted: true,
         settles: true,
+        lent: false,
         retain_ms: 86_400_000,
     }
 }
@@ -113,7 +114,8 @@ fn records() -> Vec<(&'static str, Entry)> {
     let undo_finished = |failure| Entry::UndoFinished { at: AT, undo: call::undo_key(&key()), failure, receipt: receipt(9) };
     vec![
         ("opened", Entry::Opened(opened())),
-        ("opened_bare", Entry::Opened(bare)),
+        ("opened_bare", Entry::Opened(bare.clone())),
+        ("opened_lent", Entry::Opened(Opened { lent: true, ..bare })),
         ("approval_asked", Entry::ApprovalAsked { at: AT, expires: AT + Duration::from_secs(60) }),
         ("approved", Entry::Approved { at: AT, by: by() }),
         ("denied", Entry::Denied { at: AT, by: by(), why: why(), receipt: receipt(2) }),

@@ -9,6 +9,8 @@ use counterfoil_core::receipt::ReceiptId;
 use counterfoil_core::{EffectKey, Json, Timestamp};
 use serde::Serialize;
 
+use crate::lend::Lent;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -98,6 +100,10 @@ pub enum Ending {
     /// Someone else is still at it, and the time to wait is over.
     StillRunning,
     Refused(Refusal),
+    /// It may run now, but not here: its client must ask for the permit.
+    Elsewhere,
+    /// A client has the permit.
+    Lent(Lent),
     /// Refused before any dispatch: nothing is recorded of it, the same key may be used again.
     NotAdmitted(Status, AnswerError),
 }
@@ -139,7 +145,11 @@ impl Answer {
     pub fn from_ending(effect: &Effect, ending: Ending, now: Timestamp) -> Self {
         let blank = Self { effect: Some(effect.key), attempt: effect.attempts, outcome: effect.world().word(), ..Self::refused("", "") };
         match ending {
-            Ending::Recorded | Ending::Held(_) => recorded(blank, effect, now),
+            Ending::Elsewhere if matches!(effect.state, State::Ready) => {
+                let error = AnswerError::new("pending", "it may run now: its client acquires the permit with the same key").retriable(None);
+                Self { status: Status::Pending, error: Some(error), ..blank }
+            }
+            Ending::Recorded | Ending::Held(_) | Ending::Elsewhere | Ending::Lent(_) => recorded(blank, effect, now),
             Ending::StillRunning => {
                 let error = AnswerError::new("pending", "another call with this key is still running; ask again with the same key")
                     .retriable(Some(Duration::from_secs(1)));
@@ -218,7 +228,8 @@ fn refusal_error(refusal: &Refusal) -> AnswerError {
             "this effect ended longer ago than the tool's `retain`: its result is gone, and it is not run again under the same key",
         ),
         Refusal::InFlight { retry_after } => {
-            AnswerError::new("in_flight", "another call with this key is running (on_in_flight: conflict)").retriable(Some(*retry_after))
+            AnswerError::new("in_flight", "another call with this key is running; ask again with the same key")
+                .retriable(Some(*retry_after))
         }
         Refusal::ArgumentsRedacted => AnswerError::new(
             "arguments_redacted",

@@ -7,16 +7,17 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use counterfoil_core::echo::Echo;
 use counterfoil_core::effect::Effect;
 use counterfoil_core::entry::{Ended, Entry, Probed, UndoCall};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::outcome::Flag;
 use counterfoil_core::policy::EffectClass;
-use counterfoil_core::redact::{Salt, redact_json, scrub, scrub_json, secrets};
+use counterfoil_core::redact::{Salt, holds_digest, redact_json, scrub, scrub_json, secrets};
 use counterfoil_core::retry::{self, Series};
 use counterfoil_core::{EffectKey, Failure, Fence, Json, Outcome, Success, Timestamp};
 
-use crate::ledger::{Ending, Ledger, LedgerError, Permit, Sealed, evidence, next_receipt};
+use crate::ledger::{Ending, Ledger, LedgerError, Permit, Reported, Sealed, evidence, next_receipt};
 use crate::liveness::Unsettled;
 use crate::registry::Registered;
 use crate::reports::Report;
@@ -37,7 +38,7 @@ pub(crate) struct Concluding {
 }
 
 impl Concluding {
-    fn ending(&self, effect: &Effect, now: Timestamp) -> Ending {
+    pub fn ending(&self, effect: &Effect, now: Timestamp) -> Ending {
         let policy = &self.tool.policy;
         let receipt = next_receipt(effect);
         let outcome = self.judged();
@@ -84,9 +85,8 @@ impl Concluding {
         if self.tool.policy.redact.is_empty() {
             return failure;
         }
-        let secrets = secrets(&self.invocation.args, &self.tool.policy.redact);
-        let detail = failure.detail.as_ref().map(|detail| self.redacted(detail));
-        Failure { message: scrub(&failure.message, &secrets), detail, ..failure }
+        let message = scrubbed(&self.tool, &self.invocation, &failure.message, self.salt.as_ref());
+        Failure { message, detail: failure.detail.as_ref().map(|detail| self.redacted(detail)), ..failure }
     }
 
     fn flags(&self, success: &Success) -> Vec<Flag> {
@@ -107,9 +107,20 @@ impl Concluding {
 pub(crate) fn redacted(tool: &Registered, invocation: &Invocation, json: &Json, salt: Option<&Salt>) -> Json {
     let paths = &tool.policy.redact;
     match salt {
-        Some(salt) if !paths.is_empty() => scrub_json(&redact_json(json, paths, salt), &secrets(&invocation.args, paths)),
+        Some(salt) if !paths.is_empty() => {
+            let kept = scrub_json(&redact_json(json, paths, salt), &secrets(&invocation.args, paths));
+            // Of a call that is known from the ledger alone, only the digests of its secrets are known.
+            Echo::of(&invocation.args, paths, salt).map_or(kept.clone(), |echo| echo.scrub_json(&kept))
+        }
         _ => json.clone(),
     }
+}
+
+/// The same for a text.
+pub(crate) fn scrubbed(tool: &Registered, invocation: &Invocation, text: &str, salt: Option<&Salt>) -> String {
+    let (args, paths) = (&invocation.args, &tool.policy.redact);
+    let kept = scrub(text, &secrets(args, paths));
+    salt.and_then(|salt| Echo::of(args, paths, salt)).map_or(kept.clone(), |echo| echo.scrub(&kept))
 }
 
 pub(crate) fn undo_call(tool: &Registered, invocation: &Invocation, result: &Json) -> Option<UndoCall> {
@@ -128,14 +139,15 @@ pub(crate) fn undo_call(tool: &Registered, invocation: &Invocation, result: &Jso
 /// An undo is kept in the ledger until it is asked for, so it cannot hold what must not be kept.
 fn storable(tool: &Registered, invocation: &Invocation, plan: UndoPlan) -> Result<UndoCall, String> {
     let args = Json::from(plan.args.clone());
-    if scrub_json(&args, &secrets(&invocation.args, &tool.policy.redact)) != args {
+    if holds_digest(&plan.args) || scrub_json(&args, &secrets(&invocation.args, &tool.policy.redact)) != args {
         return Err("its arguments would hold a redacted value, and the ledger keeps none".into());
     }
     Ok(UndoCall { tool: plan.tool, args: plan.args })
 }
 
 pub(crate) async fn finish(ledger: &Ledger, permit: &Permit, concluding: &Concluding) -> Result<Effect, LedgerError> {
-    ledger.finish(permit, |effect, now| concluding.ending(effect, now)).await
+    let ending = |effect: &Effect, now| concluding.ending(effect, now);
+    ledger.finish(permit.holding(), ending, |_| Vec::new()).await.map(Reported::into_effect)
 }
 
 /// Brings a report in when the store is back. Until then the effect is in doubt for everyone else.

@@ -45,6 +45,8 @@ struct Kept {
     breaker: Breaker,
     version: Version,
     looked: Option<Timestamp>,
+    /// The probe that is out was lent: unless it reports, it counts as lost from then on.
+    probe_lent_until: Option<Timestamp>,
 }
 
 /// The right to dispatch once, as far as limits and the breaker go.
@@ -79,11 +81,56 @@ impl Gates {
         if let Err(barred) = self.token(&gate, policy, deadline).await {
             return Ok(Err(barred));
         }
-        let admission = lock(&gate.breaker).breaker.admit(&policy.breaker, self.clock.now());
-        if let Admission::Refuse { retry_at } = admission {
-            return Ok(Err(self.circuit_open(&gate, retry_at)));
+        Ok(self.admitted(gate, policy, place))
+    }
+
+    /// For an attempt that is made elsewhere. It takes no place among `limits.concurrency`: only its client knows when it ends, and a place must not
+    /// be lost with a client. It does not wait for a token either: whoever asked can ask again.
+    pub async fn pass_out(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Result<Result<Pass, Barred>, LedgerError> {
+        let gate = self.gate(tenant, tool, policy);
+        self.refresh(&gate).await?;
+        if let Err(barred) = self.token(&gate, policy, self.clock.now()).await {
+            return Ok(Err(barred));
         }
-        Ok(Ok(Pass { gate, admission, _place: place, used: false }))
+        Ok(self.admitted(gate, policy, None))
+    }
+
+    fn admitted(&self, gate: Arc<Gate>, policy: &Policy, place: Option<OwnedSemaphorePermit>) -> Result<Pass, Barred> {
+        let now = self.clock.now();
+        let admission = {
+            let mut kept = lock(&gate.breaker);
+            if kept.probe_lent_until.is_some_and(|until| until <= now) {
+                kept.probe_lent_until = None;
+                kept.breaker.probing = false;
+            }
+            kept.breaker.admit(&policy.breaker, now)
+        };
+        match admission {
+            Admission::Refuse { retry_at } => Err(self.circuit_open(&gate, retry_at)),
+            admission => Ok(Pass { gate, admission, _place: place, used: false }),
+        }
+    }
+
+    /// Tells the breaker how an attempt went that was made elsewhere, perhaps admitted by another process: as what it passed follows from when
+    /// it was claimed.
+    pub async fn report_lent(
+        &self,
+        (tenant, tool): (&Tenant, &ToolName),
+        policy: &Policy,
+        claimed: Timestamp,
+        outcome: &Outcome,
+    ) -> Result<(), LedgerError> {
+        let gate = self.gate(tenant, tool, policy);
+        self.reload(&gate).await?;
+        let admission = {
+            let mut kept = lock(&gate.breaker);
+            let admission = kept.breaker.admitted_at(claimed);
+            if admission == Admission::Probe {
+                kept.probe_lent_until = None;
+            }
+            admission
+        };
+        self.report(Pass { gate, admission, _place: None, used: true }, policy, outcome, false).await
     }
 
     /// Tells the breaker how the dispatch went, and writes down what changed.
@@ -179,7 +226,7 @@ impl Gates {
                     places: policy.limits.concurrency.map(|n| Arc::new(Semaphore::new(n as usize))),
                     places_total: policy.limits.concurrency.unwrap_or(0),
                     bucket: Mutex::new(None),
-                    breaker: Mutex::new(Kept { breaker: Breaker::default(), version: Version::NONE, looked: None }),
+                    breaker: Mutex::new(Kept { breaker: Breaker::default(), version: Version::NONE, looked: None, probe_lent_until: None }),
                     writing: tokio::sync::Mutex::new(()),
                 })
             })
@@ -222,7 +269,7 @@ impl Gates {
                 }
             };
             if now + wait >= deadline {
-                let message = format!("limits.rate of {} is used up until after the deadline", gate.tool);
+                let message = format!("limits.rate of {} is used up, and no token comes in time", gate.tool);
                 return Err(Barred(Status::Error, AnswerError::new("rate_limited", message).retriable(Some(wait))));
             }
             tokio::time::sleep(wait).await;
@@ -273,6 +320,16 @@ impl Gates {
         let mut kept = lock(&gate.breaker);
         kept.version = kept.version.max(expected.next());
         Ok(())
+    }
+}
+
+impl Pass {
+    /// The attempt is on its way, elsewhere. The breaker's probe stays out until `until`, unless it reports before.
+    pub fn lend(mut self, until: Timestamp) {
+        self.used = true;
+        if self.admission == Admission::Probe {
+            lock(&self.gate.breaker).probe_lent_until = Some(until);
+        }
     }
 }
 

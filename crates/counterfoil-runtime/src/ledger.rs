@@ -31,6 +31,9 @@ pub enum LedgerError {
     /// Someone else was faster: load and decide again.
     #[error("the effect changed meanwhile")]
     Conflict,
+    /// The effect is as it was, and what was to be written beside it is not: nothing was written.
+    #[error("what was to be recorded together with the effect changed meanwhile; nothing was recorded")]
+    BesideTaken { streams: Vec<StreamId> },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the effect {key} cannot be read: {source}")]
@@ -42,7 +45,7 @@ impl LedgerError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Store(StoreError::Corrupt { .. }) | Self::Fold { .. } => "ledger_corrupt",
-            Self::Store(StoreError::Unavailable { .. }) | Self::Conflict => "store_unavailable",
+            Self::Store(StoreError::Unavailable { .. }) | Self::Conflict | Self::BesideTaken { .. } => "store_unavailable",
         }
     }
 }
@@ -64,20 +67,23 @@ pub struct Ledger {
     wakeups: Arc<Wakeups>,
 }
 
-/// The right to run one attempt.
-pub struct Permit {
+/// The right to run one attempt. Nothing but [`Ledger::begin`] makes one.
+pub struct Permit(Holding);
+
+/// A claim as its holder knows it: enough to extend it and to end the attempt, not to touch the world.
+pub struct Holding {
     lease: Arc<Lease>,
-    pub attempt: u32,
-    pub started: Timestamp,
+    attempt: u32,
+    started: Timestamp,
 }
 
-/// Shared by the permit and the heartbeat that keeps it alive.
+/// Shared by the holder and the heartbeat that keeps it alive.
 pub struct Lease {
     pub fence: Fence,
     pub key: EffectKey,
     pub length: Duration,
     lost: AtomicBool,
-    /// When it runs out, as far as it was extended; microseconds.
+    /// Microseconds.
     until: AtomicI64,
     stop: Stop,
     /// Guarded, because the heartbeat and the outcome write to the same stream.
@@ -87,16 +93,39 @@ pub struct Lease {
 impl Permit {
     /// Whether the world may still be touched under this permit. A worker that was paused since its claim finds out here.
     pub fn holds(&self, now: Timestamp) -> bool {
-        !self.lease.lost.load(Ordering::SeqCst) && now.0 < self.lease.until.load(Ordering::SeqCst)
+        !self.0.lease.lost.load(Ordering::SeqCst) && now < self.0.lease.until()
     }
     pub fn stop(&self) -> Stop {
-        self.lease.stop.clone()
+        self.0.lease.stop.clone()
     }
     pub fn lease(&self) -> Arc<Lease> {
-        self.lease.clone()
+        self.0.lease.clone()
     }
     pub fn key(&self) -> EffectKey {
-        self.lease.key
+        self.0.lease.key
+    }
+    pub fn holding(&self) -> &Holding {
+        &self.0
+    }
+}
+
+impl Holding {
+    /// Of a claim in `effect`: the one that is running, or one that was lost and may still report. From now on its lease is `length` long.
+    pub fn of(effect: Effect, claim: &Claim, length: Duration) -> Self {
+        let lease = Lease {
+            fence: claim.fence,
+            key: effect.key,
+            length,
+            lost: AtomicBool::new(false),
+            until: AtomicI64::new(claim.lease_until.0),
+            stop: Stop::default(),
+            effect: Mutex::new(effect),
+        };
+        Self { lease: Arc::new(lease), attempt: claim.attempt, started: claim.at }
+    }
+
+    pub fn lease(&self) -> &Lease {
+        &self.lease
     }
 }
 
@@ -105,6 +134,11 @@ impl Lease {
     pub fn lose(&self) {
         self.lost.store(true, Ordering::SeqCst);
         self.stop.ask();
+    }
+
+    /// When it runs out, as far as it was extended.
+    pub fn until(&self) -> Timestamp {
+        Timestamp(self.until.load(Ordering::SeqCst))
     }
 }
 
@@ -121,6 +155,22 @@ pub struct Ending {
     pub outcome: Ended,
     /// Kept as evidence should the permit be lost.
     pub evidence: LateOutcome,
+}
+
+/// What became of the report of an attempt.
+pub enum Reported {
+    /// It came under its permit: this is the outcome.
+    InTime(Effect),
+    /// The permit was lost. `kept` as evidence, unless the effect is gone or this claim has said before what it had to say.
+    Late { effect: Effect, kept: bool },
+}
+
+impl Reported {
+    pub fn into_effect(self) -> Effect {
+        match self {
+            Self::InTime(effect) | Self::Late { effect, .. } => effect,
+        }
+    }
 }
 
 /// Who ended an effect, and when: what a receipt says beside the effect's own facts.
@@ -195,45 +245,45 @@ impl Ledger {
         let now = self.clock.now();
         let claim = Claim { at: now, attempt: attempt.number, fence: attempt.fence, worker: self.worker.clone(), lease_until: now + lease };
         let mut entries = before;
-        entries.push(Entry::Claimed(claim));
-        let effect = self.record_with(effect, entries, None, |_| beside).await?;
-        let lease = Lease {
-            fence: attempt.fence,
-            key: effect.key,
-            length: lease,
-            lost: AtomicBool::new(false),
-            until: AtomicI64::new((now + lease).0),
-            stop: Stop::default(),
-            effect: Mutex::new(effect),
-        };
-        Ok(Permit { lease: Arc::new(lease), attempt: attempt.number, started: now })
+        entries.push(Entry::Claimed(claim.clone()));
+        match self.record_with(effect, entries, None, |_| beside).await {
+            Ok(effect) => Ok(Permit(Holding::of(effect, &claim, lease))),
+            // What goes with a claim is worked out anew like the claim itself.
+            Err(LedgerError::BesideTaken { .. }) => Err(LedgerError::Conflict),
+            Err(error) => Err(error),
+        }
     }
 
     /// Records what the attempt said. The answer may be shown when this returns `Ok`. `conclude` is given the effect as it stands
-    /// under the permit, heartbeats included: receipts are numbered by it.
-    pub async fn finish(&self, permit: &Permit, conclude: impl Fn(&Effect, Timestamp) -> Ending) -> Result<Effect, LedgerError> {
-        let mut effect = permit.lease.effect.lock().await;
+    /// under the permit, heartbeats included: receipts are numbered by it. `beside` goes with an outcome that is in time, and with nothing else.
+    pub async fn finish(
+        &self,
+        holding: &Holding,
+        conclude: impl Fn(&Effect, Timestamp) -> Ending,
+        beside: impl Fn(&Effect) -> Vec<Write>,
+    ) -> Result<Reported, LedgerError> {
+        let mut effect = holding.lease.effect.lock().await;
         loop {
             let ended = self.clock.now();
             let ending = conclude(&effect, ended);
             let entry = Entry::Finished(Finished {
-                fence: permit.lease.fence,
-                attempt: permit.attempt,
-                started: permit.started,
+                fence: holding.lease.fence,
+                attempt: holding.attempt,
+                started: holding.started,
                 ended,
                 answers: effect.answers(&ending.outcome, ended),
                 outcome: ending.outcome.clone(),
             });
-            let sealed = seal_of(&ending.outcome, permit.started, ended);
-            match self.record(&effect, vec![entry], sealed).await {
+            let sealed = seal_of(&ending.outcome, holding.started, ended);
+            match self.record_with(&effect, vec![entry], sealed, &beside).await {
                 Ok(recorded) => {
                     *effect = recorded.clone();
-                    return Ok(recorded);
+                    return Ok(Reported::InTime(recorded));
                 }
                 // Boxed, here and below: what is rare takes no room in every call.
-                Err(LedgerError::Conflict) => match Box::pin(self.still_held(&permit.lease)).await? {
+                Err(LedgerError::Conflict) => match Box::pin(self.still_held(&holding.lease)).await? {
                     Some(current) => *effect = current,
-                    None => return Box::pin(self.report_late(permit, ending.evidence, ended)).await,
+                    None => return Box::pin(self.report_late(holding, ending.evidence, ended)).await,
                 },
                 Err(error) => return Err(error),
             }
@@ -292,12 +342,13 @@ impl Ledger {
         }
     }
 
-    async fn report_late(&self, permit: &Permit, outcome: LateOutcome, at: Timestamp) -> Result<Effect, LedgerError> {
-        permit.lease.lose();
+    /// Keeps what a holder says whose claim was lost.
+    pub async fn report_late(&self, holding: &Holding, outcome: LateOutcome, at: Timestamp) -> Result<Reported, LedgerError> {
+        holding.lease.lose();
         loop {
-            let effect = self.load(permit.lease.key).await?;
+            let effect = self.load(holding.lease.key).await?;
             if effect.expired || effect.opened.is_none() {
-                return Ok(effect);
+                return Ok(Reported::Late { effect, kept: false });
             }
             let (result, word) = match &outcome {
                 LateOutcome::Done { result, .. } => (result.digest(), "late_done"),
@@ -305,13 +356,13 @@ impl Ledger {
                 LateOutcome::Unknown(failure) => (digest_of(failure), "late_unknown"),
             };
             let receipt = ReceiptId::new(&effect.key, effect.version + 1);
-            let entry = Entry::Late(Late { fence: permit.lease.fence, at, outcome: outcome.clone(), receipt });
-            let sealed = Sealed { outcome: word, result, by: None, started: permit.started, ended: at };
+            let entry = Entry::Late(Late { fence: holding.lease.fence, at, outcome: outcome.clone(), receipt });
+            let sealed = Sealed { outcome: word, result, by: None, started: holding.started, ended: at };
             match self.record(&effect, vec![entry], Some(sealed)).await {
                 Err(LedgerError::Conflict) => continue,
                 // This claim has already said what it had to say: a report is recorded once.
-                Err(LedgerError::Fold { source: FoldError::Illegal { .. }, .. }) => return Ok(effect),
-                done => return done,
+                Err(LedgerError::Fold { source: FoldError::Illegal { .. }, .. }) => return Ok(Reported::Late { effect, kept: false }),
+                kept => return Ok(Reported::Late { effect: kept?, kept: true }),
             }
         }
     }
@@ -327,7 +378,7 @@ impl Ledger {
         self.record_with(effect, entries, sealed, |_| Vec::new())
     }
 
-    /// `beside` sees the effect as it will be, and gives the writes that hold or fall with it.
+    /// `beside` sees the effect as it will be, and gives the writes that hold or fall with it: `BesideTaken` when one of them lost its race.
     pub fn record_with<B: FnOnce(&Effect) -> Vec<Write>>(
         &self,
         effect: &Effect,
@@ -338,8 +389,12 @@ impl Ledger {
         let submitted = self.following(effect, entries, sealed, beside).map(|(next, request)| (next, self.group.submit(request)));
         async move {
             let (next, durable) = submitted?;
-            durable.await?;
-            Ok(next)
+            match durable.await {
+                Err(AppendError::Conflict { streams }) if !streams.contains(&StreamId::effect(&next.key)) => {
+                    Err(LedgerError::BesideTaken { streams })
+                }
+                written => written.map(|()| next).map_err(LedgerError::from),
+            }
         }
     }
 

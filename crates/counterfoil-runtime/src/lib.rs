@@ -1,7 +1,7 @@
 //! The only crate that makes things happen.
 //!
 //! Reading order: [`runtime`] (`Runtime::call`, the whole story), [`ledger`] (the sole writer) and [`group`] (group commit), [`execute`] (the one
-//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`], [`tokens`]; then [`tool`], [`spec`],
+//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`], [`lend`] (attempts that clients make), [`tokens`]; then [`tool`], [`spec`],
 //! [`template`].
 
 pub mod answer;
@@ -16,6 +16,7 @@ pub mod gate;
 mod group;
 mod heartbeat;
 pub mod ledger;
+pub mod lend;
 pub mod liveness;
 pub mod operate;
 pub mod recover;
@@ -25,6 +26,7 @@ mod reports;
 pub mod runtime;
 pub mod shown;
 pub mod spec;
+mod standing;
 pub mod template;
 pub mod tokens;
 pub mod tool;
@@ -35,8 +37,9 @@ mod wake;
 pub use answer::{Answer, AnswerError, Status};
 pub use builder::Builder;
 pub use clock::{Clock, SystemClock};
-pub use operate::{OperateError, Operator, Resolution};
+pub use lend::{Acquired, CommitHow, LendError, Lent, PermitId};
+pub use operate::{Beside, OperateError, Operator, Resolution};
 pub use registry::{Registered, Schema};
 pub use runtime::{Mode, Runtime};
 pub use tokens::{NewToken, TokenError, Tokens};
-pub use tool::{FnTool, Invocation, ProbeAnswer, Tool, ToolError, UndoPlan};
+pub use tool::{ClientTool, FnTool, Invocation, ProbeAnswer, Runs, Tool, ToolError, UndoPlan};

@@ -12,10 +12,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use counterfoil_core::WorkerId;
+use counterfoil_core::ids::NAME_BYTES_MAX;
+use counterfoil_core::{Caller, WorkerId};
 
 /// Lock files of dead workers are swept after this long; by then every lease has long run out.
 const SWEEP_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// A client that was lent a permit is named by this and its caller. It has no lock file: only its lease tells whether it lives.
+const CLIENT: &str = "client:";
+
+/// The holder of a permit that is lent to `caller`.
+pub fn client(caller: &Caller) -> WorkerId {
+    let name = caller.as_str().chars().map(|c| if c == '/' { '_' } else { c });
+    let id: String = CLIENT.chars().chain(name).take(NAME_BYTES_MAX).collect();
+    WorkerId::new(&id).expect("printable ASCII, and not too long")
+}
+
+pub fn is_client(worker: &WorkerId) -> bool {
+    worker.as_str().starts_with(CLIENT)
+}
 
 #[derive(Debug)]
 pub enum Liveness {
@@ -50,7 +65,12 @@ impl Unsettled {
 impl Liveness {
     /// Announces `worker` in `dir`, which is created.
     pub fn announce(dir: &Path, worker: &WorkerId) -> io::Result<Self> {
-        let refused = || io::Error::new(io::ErrorKind::InvalidInput, format!("{worker} cannot name a file: a worker's id holds no `/`"));
+        let refused = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{worker} cannot name a file: a worker's id holds no `/` and does not begin with `{CLIENT}`"),
+            )
+        };
         let own = file_of(dir, worker).ok_or_else(refused)?;
         std::fs::create_dir_all(dir)?;
         sweep(dir);
@@ -93,7 +113,7 @@ impl Drop for Locks {
 /// An id that leads out of `dir` has no file: it would have us lock, judge by or remove what is somebody else's.
 fn file_of(dir: &Path, worker: &WorkerId) -> Option<PathBuf> {
     let id = worker.as_str();
-    (!id.contains('/') && id != "." && id != "..").then(|| dir.join(id))
+    (!id.contains('/') && id != "." && id != ".." && !is_client(worker)).then(|| dir.join(id))
 }
 
 fn lock_is_free(path: &Path) -> bool {
@@ -139,6 +159,18 @@ mod tests {
             assert!(!watching.gone(&id), "{id}");
         }
         Liveness::announce(&dir, &WorkerId::new("b..c").unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_client_is_never_known_to_be_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let watching = Liveness::announce(dir.path(), &WorkerId::new("a").unwrap()).unwrap();
+        let client = client(&Caller::new("team/agent-7").unwrap());
+        assert_eq!(client.as_str(), "client:team_agent-7");
+        std::fs::write(dir.path().join(client.as_str()), "").unwrap();
+        assert!(!watching.gone(&client));
+        assert!(Liveness::announce(dir.path(), &client).is_err());
+        assert!(is_client(&super::client(&Caller::new(&"c".repeat(NAME_BYTES_MAX)).unwrap())));
     }
 
     #[test]

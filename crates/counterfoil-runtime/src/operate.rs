@@ -20,6 +20,7 @@ use crate::answer::Answer;
 use crate::ledger::{LedgerError, Sealed, digest_of, next_receipt};
 use crate::registry::Registered;
 use crate::runtime::{Runtime, Task};
+use crate::tool::Runs;
 
 /// Who acts, and why: both end up in the ledger.
 #[derive(Debug, Clone)]
@@ -36,7 +37,7 @@ impl Operator {
 
     /// With writes that hold or fall with what the operator does: the record of the request that asked for it.
     pub fn beside(self, writes: impl Fn(&Effect) -> Vec<Write> + Send + Sync + 'static) -> Self {
-        Self { beside: Beside(Some(Arc::new(writes))), ..self }
+        Self { beside: Beside::new(writes), ..self }
     }
 }
 
@@ -47,6 +48,10 @@ pub struct Beside(Option<Arc<WritesAfter>>);
 type WritesAfter = dyn Fn(&Effect) -> Vec<Write> + Send + Sync;
 
 impl Beside {
+    pub fn new(writes: impl Fn(&Effect) -> Vec<Write> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(writes)))
+    }
+
     pub(crate) fn writes(&self, after: &Effect) -> Vec<Write> {
         self.0.as_ref().map_or_else(Vec::new, |writes| writes(after))
     }
@@ -249,8 +254,12 @@ impl Runtime {
             let hint = "only what is done can be undone; a doubt must be resolved first";
             return Err(OperateError::WrongState { key, state: effect.state.word(), hint });
         };
-        if done.undo.is_none() {
-            return Err(OperateError::NoUndo(key));
+        let Some(plan) = &done.undo else { return Err(OperateError::NoUndo(key)) };
+        let tenant = effect.opened.as_ref().map(|opened| &opened.tenant);
+        let by_clients = tenant.and_then(|tenant| self.inner.tools.get(tenant, &plan.tool)).is_some_and(|t| t.runs() == Runs::Elsewhere);
+        if by_clients {
+            // Before it is written down as begun: nobody here could end it.
+            return Ok(Answer::refused("tool_runs_elsewhere", format!("{} undoes it, and only its clients run that", plan.tool)));
         }
         let again = matches!(effect.state, State::UndoFailed { .. });
         let undo = undo_key(&key);
@@ -346,18 +355,14 @@ impl Runtime {
         operator: &Operator,
         entry: impl Fn(&Effect, counterfoil_core::Timestamp) -> Option<(Entry, Option<Sealed<'a>>)>,
     ) -> Result<Effect, OperateError> {
-        let mut tried = None;
         loop {
             let effect = self.effect(key).await?;
-            // The effect is as it was when the append was refused: so it was refused for what stands beside it.
-            if tried.replace(effect.version) == Some(effect.version) {
-                return Err(OperateError::Beside);
-            }
             let Some((entry, sealed)) = entry(&effect, self.inner.clock.now()) else {
                 return Err(OperateError::WrongState { key, state: if effect.expired { "expired" } else { effect.state.word() }, hint });
             };
             match self.inner.ledger.record_with(&effect, vec![entry], sealed, |after| operator.beside.writes(after)).await {
                 Err(LedgerError::Conflict) => continue,
+                Err(LedgerError::BesideTaken { .. }) => return Err(OperateError::Beside),
                 changed => return Ok(changed?),
             }
         }

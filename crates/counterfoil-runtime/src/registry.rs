@@ -7,7 +7,7 @@ use counterfoil_core::policy::EffectClass;
 use counterfoil_core::{CanonicalJson, Policy, Tenant, ToolName};
 use thiserror::Error;
 
-use crate::tool::Tool;
+use crate::tool::{Runs, Tool};
 
 /// Decides from the arguments: whether a person must approve, or what a call costs.
 pub type ArgsRule<T> = Arc<dyn Fn(&CanonicalJson) -> Result<T, String> + Send + Sync>;
@@ -30,6 +30,10 @@ impl Registered {
     /// A tool with nothing but a policy.
     pub fn new(name: ToolName, tool: Arc<dyn Tool>, policy: Policy) -> Self {
         Self { name, description: None, policy, tool, input: None, output: None, approval: None, cost: None }
+    }
+
+    pub fn runs(&self) -> Runs {
+        self.tool.runs()
     }
 
     pub fn is_pure(&self) -> bool {

@@ -28,14 +28,15 @@ use crate::fresh::{Fresh, unguessable};
 use crate::gate::Gates;
 use crate::heartbeat::Heartbeat;
 use crate::ledger::{Glance, Ledger, LedgerError, plain_summary};
+use crate::lend::{self, Lending};
 use crate::liveness::Liveness;
 use crate::registry::{Registered, Registry};
 use crate::reports::Reports;
-use crate::tool::{Invocation, Stop};
+use crate::tool::{self, Invocation, Runs, Stop};
 use crate::undropped::Undropped;
 
 /// How often a waiter looks when the holder of the claim is another process, which cannot wake it.
-const OTHER_PROCESS_LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const OTHER_PROCESS_LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whether the ledger's word is law.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,7 +64,7 @@ pub(crate) struct Inner {
     pub liveness: Liveness,
     pub mode: Mode,
     reports: Reports,
-    fresh: Fresh,
+    pub fresh: Fresh,
     salt: OnceCell<Salt>,
 }
 
@@ -86,6 +87,8 @@ pub(crate) struct Task {
     pub unrecorded: bool,
     /// As far as the ledger was read: an attempt of the effect may have happened.
     pub doubtful: bool,
+    /// A client asks for the permit.
+    pub lending: Option<Box<Lending>>,
 }
 
 impl Task {
@@ -102,6 +105,7 @@ impl Task {
             runnable: true,
             unrecorded: false,
             doubtful: false,
+            lending: None,
         }
     }
 }
@@ -162,14 +166,19 @@ impl Runtime {
     /// An answer with what names this asking of it.
     pub(crate) fn stamped(&self, started: Instant, answer: Answer) -> Answer {
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Answer { duration_ms, execution_id: self.inner.fresh.uuid(self.inner.clock.now()), ..answer }
+        Answer { duration_ms, execution_id: self.execution_id(), ..answer }
+    }
+
+    /// A new name for one asking.
+    pub fn execution_id(&self) -> String {
+        self.inner.fresh.uuid(self.inner.clock.now())
     }
 
     async fn answer(&self, call: Call) -> Answer {
-        let Some(tool) = self.inner.tools.get(&call.tenant, &call.tool) else { return self.unknown_tool(&call.tenant, &call.tool) };
-        if let Some(wrong) = tool.input.as_ref().and_then(|schema| schema.violations(&call.args.to_value())) {
-            return Answer::refused("invalid_arguments", format!("the arguments of {} do not fit its input schema: {wrong}", tool.name));
-        }
+        let tool = match self.tool_for(&call, Runs::Here) {
+            Ok(tool) => tool,
+            Err(answer) => return *answer,
+        };
         if tool.is_pure() || self.inner.mode == Mode::Off {
             return Box::pin(self.unrecorded(&tool, &call)).await;
         }
@@ -193,6 +202,30 @@ impl Runtime {
             Mode::Shadow => Box::pin(self.let_through(task, effect)).await,
             _ => self.settle(task, effect).await,
         }
+    }
+
+    /// The tool that is asked for, if it is run where it is asked for and the arguments fit it. Nothing is recorded of a refusal.
+    pub(crate) fn tool_for(&self, call: &Call, runs: Runs) -> Result<Arc<Registered>, Box<Answer>> {
+        let Some(tool) = self.inner.tools.get(&call.tenant, &call.tool) else {
+            return Err(Box::new(self.unknown_tool(&call.tenant, &call.tool)));
+        };
+        let name = &tool.name;
+        match (runs, tool.runs()) {
+            (Runs::Here, Runs::Elsewhere) => {
+                let failure = tool::runs_elsewhere(name);
+                return Err(Box::new(Answer::refused(&failure.code, failure.message)));
+            }
+            (Runs::Elsewhere, Runs::Here) => {
+                let message = format!("{name} is run by this runtime, under permits of its own: call it instead of acquiring a permit");
+                return Err(Box::new(Answer::refused("tool_runs_here", message)));
+            }
+            _ => {}
+        }
+        if let Some(wrong) = tool.input.as_ref().and_then(|schema| schema.violations(&call.args.to_value())) {
+            let message = format!("the arguments of {name} do not fit its input schema: {wrong}");
+            return Err(Box::new(Answer::refused("invalid_arguments", message)));
+        }
+        Ok(tool)
     }
 
     /// `Settled` only where its recorded result is the answer.
@@ -242,7 +275,7 @@ impl Runtime {
     }
 
     /// Finds out which effect the call is.
-    async fn task(&self, tool: Arc<Registered>, call: Call) -> Result<Task, Box<Answer>> {
+    pub(crate) async fn task(&self, tool: Arc<Registered>, call: Call) -> Result<Task, Box<Answer>> {
         let inner = &self.inner;
         let now = inner.clock.now();
         let failed = |error: &LedgerError| Box::new(ledger_answer(error, None));
@@ -268,7 +301,7 @@ impl Runtime {
     }
 
     /// A windowed call whose last equal call ended too long ago is a new effect: the next of its family.
-    async fn renew_window(&self, mut task: Task, effect: Effect) -> Result<(Task, Effect), Box<Answer>> {
+    pub(crate) async fn renew_window(&self, mut task: Task, effect: Effect) -> Result<(Task, Effect), Box<Answer>> {
         let (Some((family, generation)), Some(window)) = (task.family, task.tool.policy.dedupe_window) else { return Ok((task, effect)) };
         let ended = match &effect.state {
             State::Done(done) => Some(done.at),
@@ -373,6 +406,10 @@ impl Inner {
                 Decision::Replay => return Ok((effect, Ending::Recorded)),
                 Decision::Refuse(refusal) => return Ok((effect, Ending::Refused(refusal))),
                 Decision::Hold(hold) => return Ok((effect, Ending::Held(hold))),
+                Decision::Wait { until } if task.lending.is_some() => {
+                    let ending = lend::not_now(&effect, until, self.clock.now());
+                    return Ok((effect, ending));
+                }
                 Decision::Wait { until } => match Box::pin(self.wait(task, &effect, until)).await? {
                     Some(changed) => Ok(changed),
                     None => return Ok((effect, Ending::StillRunning)),
@@ -381,6 +418,12 @@ impl Inner {
                 // Boxed: what is rare takes no room in every call.
                 Decision::AskApproval => Box::pin(self.ask_approval(task, &effect)).await,
                 Decision::Probe => Box::pin(self.probe(task, &effect)).await,
+                Decision::Execute(attempt) if task.tool.runs() == Runs::Elsewhere => {
+                    match Box::pin(self.lend(task, &effect, attempt)).await {
+                        Ok(lent) => return Ok(lent),
+                        Err(error) => Err(error),
+                    }
+                }
                 Decision::Execute(attempt) => match self.execute(task, &effect, attempt).await {
                     Ok(Ok(effect)) => Ok(effect),
                     Ok(Err(barred)) => return Ok((effect, barred)),
@@ -524,8 +567,9 @@ impl Inner {
         matches!(&effect.state, State::Running(claim) if self.liveness.gone(&claim.worker))
     }
 
-    fn opened(&self, task: &Task) -> Opened {
+    pub(crate) fn opened(&self, task: &Task) -> Opened {
         let policy = &task.tool.policy;
+        let lent = task.tool.runs() == Runs::Elsewhere;
         Opened {
             at: self.clock.now(),
             tenant: task.call.tenant.clone(),
@@ -536,12 +580,13 @@ impl Inner {
             run: task.call.run.clone(),
             step: task.call.step.clone(),
             redacted: task.stored != task.call.args,
-            settles: policy.repeatable() || task.tool.tool.can_probe(),
+            settles: policy.repeatable() && !lent || task.tool.tool.can_probe(),
+            lent,
             retain_ms: u64::try_from(policy.retain.as_millis()).unwrap_or(u64::MAX),
         }
     }
 
-    fn dress(&self, task: &Task, driven: Result<(Effect, Ending), LedgerError>) -> Answer {
+    pub(crate) fn dress(&self, task: &Task, driven: Result<(Effect, Ending), LedgerError>) -> Answer {
         match driven {
             Ok((effect, ending)) => {
                 let recorded = matches!(ending, Ending::Recorded);
@@ -562,7 +607,7 @@ impl Inner {
 }
 
 /// The answer when the ledger itself failed. Whether the world was touched depends on how far the call had come.
-fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer {
+pub(crate) fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer {
     let code = error.code();
     match task {
         Some(task) if task.unrecorded || task.doubtful => {

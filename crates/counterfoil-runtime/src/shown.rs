@@ -11,6 +11,7 @@ use counterfoil_store::Found;
 use serde_json::{Value, json};
 
 use crate::registry::Registered;
+use crate::tool::Runs;
 
 /// RFC 3339, to the millisecond.
 pub fn time(at: Timestamp) -> String {
@@ -87,6 +88,7 @@ pub fn tool(tool: &Registered) -> Value {
         "description": tool.description,
         "effect": effect_class(p),
         "repeat": repeat(p),
+        "runs": runs(tool),
         "probe": tool.tool.can_probe(),
         "approval": tool.approval.is_some(),
         "key": p.key.as_deref().map(paths),
@@ -106,6 +108,13 @@ pub fn tool(tool: &Registered) -> Value {
         "input": tool.input.as_ref().map(|s| &s.source),
         "output": tool.output.as_ref().map(|s| &s.source),
     })
+}
+
+fn runs(tool: &Registered) -> &'static str {
+    match tool.runs() {
+        Runs::Here => "here",
+        Runs::Elsewhere => "elsewhere",
+    }
 }
 
 pub fn effect_class(policy: &Policy) -> &'static str {

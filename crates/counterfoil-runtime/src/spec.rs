@@ -51,6 +51,8 @@ pub enum Action {
     Http(HttpSpec),
     Command(CommandSpec),
     File(FileSpec),
+    /// Run by the client itself, under a permit.
+    Client,
 }
 
 /// One HTTP request. Templates see `args`, `key`, `tool`, `tenant`, `run`, `attempt`, `env` (named variables only);

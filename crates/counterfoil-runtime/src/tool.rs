@@ -75,7 +75,20 @@ pub struct UndoPlan {
     pub args: CanonicalJson,
 }
 
+/// Who makes the attempts of a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// This process.
+    Here,
+    /// The client that asks, under a permit that is lent to it.
+    Elsewhere,
+}
+
 pub trait Tool: Send + Sync + 'static {
+    fn runs(&self) -> Runs {
+        Runs::Here
+    }
+
     /// Makes one attempt.
     fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome>;
 
@@ -95,6 +108,23 @@ pub trait Tool: Send + Sync + 'static {
     }
 }
 
+/// A tool that its client runs: registered so that its policy is known, never called here.
+pub struct ClientTool;
+
+impl Tool for ClientTool {
+    fn runs(&self) -> Runs {
+        Runs::Elsewhere
+    }
+
+    fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome> {
+        Box::pin(async move { Outcome::NotDone(runs_elsewhere(&invocation.tool)) })
+    }
+}
+
+pub(crate) fn runs_elsewhere(tool: &ToolName) -> Failure {
+    Failure::new("tool_runs_elsewhere", format!("{tool} is run by its clients: acquire a permit, run it, commit its result"))
+}
+
 /// A Rust async fn as a tool.
 ///
 /// `Ok` is done. An error says itself whether the world may have changed: see [`ToolError`].
@@ -102,7 +132,7 @@ pub struct FnTool<F> {
     function: F,
 }
 
-/// What a Rust handler may answer instead of a result.
+/// What a Rust handler or a client may say instead of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolError {
     /// It certainly did not happen, and trying again will not help.
@@ -111,6 +141,16 @@ pub enum ToolError {
     Retry(Failure),
     /// It may have happened.
     Unknown(Failure),
+}
+
+impl From<ToolError> for Outcome {
+    fn from(error: ToolError) -> Self {
+        match error {
+            ToolError::Rejected(failure) => Self::NotDone(Failure { retriable: false, ..failure }),
+            ToolError::Retry(failure) => Self::NotDone(Failure { retriable: true, ..failure }),
+            ToolError::Unknown(failure) => Self::Unknown(failure),
+        }
+    }
 }
 
 impl<F, Fut> FnTool<F>
@@ -133,9 +173,7 @@ where
         Box::pin(async move {
             match future.await {
                 Ok(value) => Outcome::Done(Success::new(Json::from_value(&value))),
-                Err(ToolError::Rejected(failure)) => Outcome::NotDone(Failure { retriable: false, ..failure }),
-                Err(ToolError::Retry(failure)) => Outcome::NotDone(Failure { retriable: true, ..failure }),
-                Err(ToolError::Unknown(failure)) => Outcome::Unknown(failure),
+                Err(error) => error.into(),
             }
         })
     }

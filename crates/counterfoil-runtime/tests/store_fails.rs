@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::policy::{Jitter, RetryPolicy};
-use counterfoil_core::{Call, Caller, CanonicalJson, Policy, StreamId, Tenant, Timestamp, ToolName};
-use counterfoil_runtime::{Answer, Builder, FnTool, Registered, Runtime, Status};
+use counterfoil_core::{Call, Caller, CanonicalJson, Json, Policy, StreamId, Tenant, Timestamp, ToolName};
+use counterfoil_runtime::{Acquired, Answer, Beside, Builder, ClientTool, CommitHow, FnTool, PermitId, Registered, Runtime, Status};
 use counterfoil_store::memory::Memory;
 use counterfoil_store::{
     AppendError, Batch, Eventually, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Written,
@@ -78,18 +78,20 @@ fn runtime(store: Arc<Failing>) -> (Runtime, Arc<AtomicU32>) {
 }
 
 async fn call(runtime: &Runtime) -> Answer {
-    runtime
-        .call(Call {
-            tenant: Tenant::new("acme").unwrap(),
-            caller: Caller::new("test").unwrap(),
-            tool: ToolName::new("charge").unwrap(),
-            args: CanonicalJson::empty_object(),
-            key: Some(CallKey::new("k").unwrap()),
-            run: None,
-            step: None,
-            ordinal: 0,
-        })
-        .await
+    runtime.call(charge()).await
+}
+
+fn charge() -> Call {
+    Call {
+        tenant: Tenant::new("acme").unwrap(),
+        caller: Caller::new("test").unwrap(),
+        tool: ToolName::new("charge").unwrap(),
+        args: CanonicalJson::empty_object(),
+        key: Some(CallKey::new("k").unwrap()),
+        run: None,
+        step: None,
+        ordinal: 0,
+    }
 }
 
 #[tokio::test]
@@ -148,5 +150,47 @@ async fn an_outcome_that_cannot_be_recorded_is_not_answered_and_comes_in_when_th
         assert_eq!((settled.data.unwrap().as_str(), world.load(Ordering::SeqCst)), ("7", 1));
         let receipts = runtime.ledger().receipts(&Tenant::new("acme").unwrap(), None).await.unwrap();
         assert_eq!(receipts.iter().filter(|r| r.outcome == "done").count(), 1, "{written:?}");
+    }
+}
+
+/// No permit without a durable claim. One that may be written stays: what was written with it may be all that the client will ever read.
+#[tokio::test]
+async fn a_permit_is_lent_only_when_its_claim_is_durable() {
+    for (written, then) in [(Written::No, None), (Written::Perhaps, Some("in_flight"))] {
+        let store = Failing::after(0, written);
+        let runtime = client_runtime(store.clone());
+        assert_eq!(refused(runtime.acquire(charge(), None, Beside::default()).await.unwrap()).as_deref(), Some("store_unavailable"));
+        store.mend();
+        let again = runtime.acquire(charge(), None, Beside::default()).await.unwrap();
+        assert_eq!(refused(again).as_deref(), then, "{written:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_could_not_be_recorded_can_be_made_again() {
+    for (written, how) in [(Written::No, CommitHow::Recorded), (Written::Perhaps, CommitHow::Repeated)] {
+        let store = Failing::after(1, written);
+        let runtime = client_runtime(store.clone());
+        let Acquired::Lent(lent) = runtime.acquire(charge(), None, Beside::default()).await.unwrap() else { panic!("not lent") };
+        let permit = PermitId { tenant: charge().tenant, key: lent.key, fence: lent.fence };
+        let commit = async || runtime.commit(&permit, Json::parse("7").unwrap(), Beside::default()).await;
+        assert_eq!(commit().await.unwrap_err().code(), "store_unavailable");
+        store.mend();
+        assert_eq!(commit().await.unwrap().1, how, "{written:?}");
+        assert_eq!(runtime.effect(lent.key).await.unwrap().version, 2, "recorded once");
+    }
+}
+
+fn client_runtime(store: Arc<Failing>) -> Runtime {
+    let runtime = Builder::new(store).build().unwrap();
+    runtime.register(Registered::new(ToolName::new("charge").unwrap(), Arc::new(ClientTool), Policy::default()));
+    runtime
+}
+
+/// The code of what stood in the way; `None` when the permit was lent.
+fn refused(acquired: Acquired) -> Option<String> {
+    match acquired {
+        Acquired::Lent(_) => None,
+        Acquired::Answer(answer) => answer.error.map(|error| error.code),
     }
 }

@@ -35,6 +35,12 @@ pub struct CallBody<'a> {
     metadata: Metadata,
 }
 
+impl<'a> CallBody<'a> {
+    pub fn of(key: Option<String>, args: Option<&'a RawValue>, run: Option<String>, step: Option<String>, ordinal: u32) -> Self {
+        Self { key, args, run, step, ordinal, metadata: Metadata::default() }
+    }
+}
+
 /// Said by the caller of itself: logged, and never part of a key. The tenant and the caller are the token's.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -48,7 +54,7 @@ pub async fn call(State(app): State<Arc<App>>, segment: Segment, ask: Ask) -> Re
     let name = segment.tool()?;
     let Some(tool) = app.runtime.registry().get(&ask.who.tenant, &name) else { return Err(unknown_tool(&app, &ask.who, &name)) };
     let body = if ask.body().trim_ascii().is_empty() { "{}" } else { ask.body() };
-    let call = asked_call(&ask, parse(body)?, &tool)?;
+    let call = asked_call(&ask.who, ask.key.as_ref(), parse(body)?, &tool)?;
     // The call goes on by itself, whatever becomes of this connection.
     let Ok(answer) = tokio::time::timeout(app.limits.answer_within, app.runtime.call(call)).await else {
         let detail = format!("no answer within {:?}; the call goes on: ask again with the same key", app.limits.answer_within);
@@ -57,9 +63,9 @@ pub async fn call(State(app): State<Arc<App>>, segment: Segment, ask: Ask) -> Re
     dressed(&answer)
 }
 
-/// The call that a body asks for.
-pub fn asked_call(ask: &Ask, body: CallBody<'_>, tool: &Registered) -> Result<Call, Problem> {
-    let key = match (&ask.key, body.key) {
+/// The call that a body asks for. `header` is the same as `key` in the body.
+pub fn asked_call(who: &Who, header: Option<&CallKey>, body: CallBody<'_>, tool: &Registered) -> Result<Call, Problem> {
+    let key = match (header, body.key) {
         (Some(header), Some(member)) if header.as_str() != member => {
             let detail =
                 format!("the Idempotency-Key header is {header:?} and `key` is {member:?}: send one, or the same; nothing was run");
@@ -82,7 +88,7 @@ pub fn asked_call(ask: &Ask, body: CallBody<'_>, tool: &Registered) -> Result<Ca
     if body.metadata.caller.is_some() || body.metadata.trace.is_some() {
         tracing::debug!(tool = %tool.name, said = body.metadata.caller, trace = body.metadata.trace, "a call");
     }
-    let Who { tenant, caller, .. } = ask.who.clone();
+    let Who { tenant, caller, .. } = who.clone();
     Ok(Call { tenant, caller, tool: tool.name.clone(), args, key, run, step, ordinal: body.ordinal })
 }
 
@@ -134,6 +140,8 @@ fn status(answer: &Answer) -> Result<StatusCode, Problem> {
     };
     match (answer.status, code) {
         (Status::Error, "unknown_tool") => refused(StatusCode::NOT_FOUND, "unknown_tool"),
+        (Status::Error, "tool_runs_elsewhere") => refused(StatusCode::CONFLICT, "tool_runs_elsewhere"),
+        (Status::Error, "tool_runs_here") => refused(StatusCode::CONFLICT, "tool_runs_here"),
         (Status::Error, "invalid_arguments") => refused(StatusCode::BAD_REQUEST, "invalid_arguments"),
         (Status::Error, "key_reuse_mismatch") => refused(StatusCode::UNPROCESSABLE_ENTITY, "key_reuse_mismatch"),
         (Status::Error, "key_expired") => refused(StatusCode::GONE, "key_expired"),

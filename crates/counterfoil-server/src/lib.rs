@@ -12,6 +12,7 @@ mod effects;
 mod events;
 pub mod guard;
 mod health;
+mod lend;
 pub mod problem;
 pub mod requests;
 pub mod router;

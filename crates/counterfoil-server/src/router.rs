@@ -11,7 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 use crate::app::App;
 use crate::guard::{Guard, guard};
 use crate::problem::Problem;
-use crate::{breakers, call, effects, events, health, tools};
+use crate::{breakers, call, effects, events, health, lend, tools};
 
 pub fn router(app: Arc<App>, keeper: Arc<Guard>) -> Router {
     Router::new()
@@ -21,11 +21,15 @@ pub fn router(app: Arc<App>, keeper: Arc<Guard>) -> Router {
         .route("/v1/tools/{tool}", only("GET, HEAD, PUT, DELETE", get(tools::get).put(tools::put).delete(tools::delete)))
         .route("/v1/tools/{tool}/call", only("POST", post(call::call)))
         .route("/v1/effects", only("GET, HEAD", get(effects::list)))
+        .route("/v1/effects/acquire", only("POST", post(lend::acquire)))
         .route("/v1/effects/{key}", only("GET, HEAD", get(effects::get)))
         .route("/v1/effects/{key}/resolve", only("POST", post(effects::resolve)))
         .route("/v1/effects/{key}/cancel", only("POST", post(effects::cancel)))
         .route("/v1/effects/{key}/undo", only("POST", post(effects::undo)))
         .route("/v1/effects/{key}/retry", only("POST", post(effects::retry)))
+        .route("/v1/effects/{key}/heartbeat", only("POST", post(lend::heartbeat)))
+        .route("/v1/effects/{key}/commit", only("POST", post(lend::commit)))
+        .route("/v1/effects/{key}/fail", only("POST", post(lend::fail)))
         .route("/v1/approvals", only("GET, HEAD", get(effects::approvals)))
         .route("/v1/approvals/{key}/approve", only("POST", post(effects::approve)))
         .route("/v1/approvals/{key}/deny", only("POST", post(effects::deny)))

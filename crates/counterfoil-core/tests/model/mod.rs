@@ -482,6 +482,7 @@ impl Model {
                 step: None,
                 redacted: false,
                 settles: self.setting.can_probe || self.setting.policy.repeatable(),
+                lent: false,
                 retain_ms: self.setting.policy.retain.as_millis() as u64,
             }));
         }

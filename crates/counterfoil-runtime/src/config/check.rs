@@ -11,7 +11,7 @@ use super::node::Value;
 use super::read::Spot;
 use super::schema::{Known, knows};
 use super::suggest::nearest;
-use crate::spec::ToolSpec;
+use crate::spec::{Action, ToolSpec};
 
 /// `written` are all tools of the file, `tools` those of them that could be read.
 pub fn undos(written: &[(&str, Spot<'_>)], tools: &[ToolSpec]) {
@@ -30,6 +30,9 @@ pub fn undos(written: &[(&str, Spot<'_>)], tools: &[ToolSpec]) {
         let Some(tool) = tools.iter().find(|tool| tool.name.as_str() == target) else { continue };
         if tool.policy.effect != EffectClass::Write {
             at.wrong(format!("{target} is not an effect: write tool; what changes nothing undoes nothing"));
+        }
+        if let Action::Client = tool.action {
+            at.wrong(format!("{target} is run by clients, and an undo is run here; name a tool of another kind"));
         }
         if let (Some(args), Some(input)) = (undo.get("args"), &tool.input) {
             arguments(&place(args, "undo.args"), target, input);

@@ -18,6 +18,7 @@ pub const TOOL: &[&str] = &[
     "http",
     "command",
     "file",
+    "client",
     "input",
     "output",
     "effect",
@@ -43,6 +44,10 @@ pub const TOOL: &[&str] = &[
     "verify",
     "undo",
 ];
+/// The kinds of tools: exactly one of them.
+const KINDS: &[&str] = &["http", "command", "file", "client"];
+/// Run by the client itself: there is nothing to say about how.
+pub const CLIENT: &[&str] = &[];
 pub const PROBE: &[&str] = &["http", "command", "happened", "did_not_happen", "result", "timeout", "settle_after"];
 pub const VERIFY: &[&str] = &["http", "command", "holds"];
 pub const UNDO: &[&str] = &["tool", "args"];
@@ -60,6 +65,7 @@ pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSp
         }
     }
     suits_files(&tool, &policy);
+    suits_clients(&tool, &policy);
     let action = action(&tool, context);
     if let Some(action) = action.as_ref().filter(|_| policy.repeat == Repeat::Keyed) {
         sends_key(&tool, action);
@@ -92,11 +98,12 @@ fn belongs(field: &str) -> Stranger {
 }
 
 fn action(tool: &Fields<'_>, context: &Context<'_>) -> Option<Action> {
-    let (kind, spot) = tool.exactly_one(&["http", "command", "file"])?;
+    let (kind, spot) = tool.exactly_one(KINDS)?;
     match kind {
         "http" => http::read(&spot, context, Sees::CALL, Purpose::Act).map(Action::Http),
         "command" => command::read(&spot, context, Sees::CALL).map(Action::Command),
-        _ => file::read(&spot, context, Sees::CALL).map(Action::File),
+        "file" => file::read(&spot, context, Sees::CALL).map(Action::File),
+        _ => spot.fields(CLIENT).map(|_| Action::Client),
     }
 }
 
@@ -110,6 +117,23 @@ fn suits_files(tool: &Fields<'_>, policy: &Policy) {
     }
     if policy.effect != EffectClass::Write {
         tool.wrong("effect", "a file tool writes, deletes or moves a file: that is effect: write");
+    }
+}
+
+/// What cannot be held for those who run it themselves.
+fn suits_clients(tool: &Fields<'_>, policy: &Policy) {
+    if !tool.has("client") {
+        return;
+    }
+    if policy.effect == EffectClass::Pure {
+        tool.wrong(
+            "effect",
+            "nothing is recorded of an effect: pure tool, so its client needs no permit; drop the tool, or write effect: read",
+        );
+    }
+    if policy.limits.concurrency.is_some() {
+        let message = "limits.concurrency does not hold for a tool that clients run: only they know when an attempt ends; drop it, or use limits.rate";
+        tool.wrong("limits", message);
     }
 }
 

@@ -8,6 +8,7 @@ pub(super) fn of_action(action: &Action) -> Vec<&Expr> {
         Action::Http(http) => of_http(http),
         Action::Command(command) => of_command(command),
         Action::File(file) => of_file(file),
+        Action::Client => Vec::new(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The tools of a config: HTTP requests, processes, files.
+//! The tools of a config: HTTP requests, processes, files, and those that clients run themselves.
 //!
 //! Each makes one attempt and says what it knows about the world. Must stay true: whatever can be checked without an invocation
 //! is checked by [`build`], and a failure after that says whether the world may have changed.
@@ -8,7 +8,7 @@ mod command;
 mod exprs;
 mod file;
 mod http;
-mod output;
+pub(crate) mod output;
 mod probe;
 mod scope;
 
@@ -25,7 +25,7 @@ use self::probe::Probe;
 use self::scope::Environment;
 use crate::spec::{Action, ToolSpec, UndoSpec};
 use crate::template::EvalError;
-use crate::tool::{Invocation, ProbeAnswer, Tool, ToolFuture, UndoPlan};
+use crate::tool::{ClientTool, Invocation, ProbeAnswer, Runs, Tool, ToolFuture, UndoPlan};
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BuildError {
@@ -54,6 +54,7 @@ pub fn build(spec: &ToolSpec) -> Result<Vec<Named>, BuildError> {
             tools.push((name.clone(), Arc::new(FileUndo::new(file)?)));
             Does::File(Arc::new(FileAction::new(file, name, environment.clone())?))
         }
+        Action::Client => Does::NothingHere,
     };
     let probe = spec.probe.as_ref().map(|probe| Probe::new(probe, &spec.policy)).transpose()?;
     tools.insert(0, (spec.name.clone(), Arc::new(Configured { does, probe, undo: spec.undo.clone(), environment })));
@@ -76,15 +77,22 @@ enum Does {
     Http(Box<HttpAction>),
     Command(Box<CommandAction>),
     File(Arc<FileAction>),
+    /// The client does it.
+    NothingHere,
 }
 
 impl Tool for Configured {
+    fn runs(&self) -> Runs {
+        if let Does::NothingHere = self.does { Runs::Elsewhere } else { Runs::Here }
+    }
+
     fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome> {
         Box::pin(async move {
             match &self.does {
                 Does::Http(http) => http.invoke(&invocation).await,
                 Does::Command(command) => command.invoke(&invocation).await,
                 Does::File(file) => file.invoke(invocation).await,
+                Does::NothingHere => ClientTool.invoke(invocation).await,
             }
         })
     }

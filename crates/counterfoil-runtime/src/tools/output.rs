@@ -15,7 +15,7 @@ pub(super) const EXPRESSION_BYTES_MAX: usize = 8 << 20;
 /// Kept of a result that is too large.
 const PREVIEW_BYTES_MAX: usize = 4096;
 /// Kept of what the other side said beside a failure.
-pub(super) const DETAIL_BYTES_MAX: usize = 4096;
+pub(crate) const DETAIL_BYTES_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct Output {
@@ -77,7 +77,7 @@ impl Output {
 }
 
 /// `result` as it is, or what is kept of it.
-pub(super) fn capped(result: Json, max: usize) -> Success {
+pub(crate) fn capped(result: Json, max: usize) -> Success {
     let text = result.as_str();
     if text.len() <= max { Success::new(result) } else { truncated(text.as_bytes(), text.len() as u64, result.digest(), max) }
 }

@@ -179,7 +179,7 @@ fn line_text(line: &serde_json::Value) -> String {
     let mut rest = rest.clone();
     if let Some(fields) = rest.as_object_mut() {
         // Shown above, or nothing people look for.
-        for hidden in ["args", "fingerprint", "tenant", "retain_ms", "settles"] {
+        for hidden in ["args", "fingerprint", "tenant", "retain_ms", "settles", "lent"] {
             fields.remove(hidden);
         }
     }

@@ -285,6 +285,7 @@ fn recorded(n: u64) -> StoreWrite {
         step: None,
         redacted: false,
         settles: false,
+        lent: false,
         retain_ms: u64::from(u32::MAX) * 1000,
     };
     let claim = Claim { at, attempt: 1, fence: Fence(1), worker: WorkerId::new("seed").unwrap(), lease_until: at };

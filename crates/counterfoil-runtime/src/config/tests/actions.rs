@@ -100,6 +100,28 @@ fn files() {
 }
 
 #[test]
+fn clients() {
+    check("client: {}", &[]);
+    check("client: {}\nrepeat: keyed\nlimits: { rate: 5/s, per_run: 2 }", &[]);
+    check("client: { url: x }", &["4:15: tools.t.client.url: unknown field"]);
+    check(
+        "client: {}\nlimits: { concurrency: 2 }",
+        &["5:5: tools.t.limits: limits.concurrency does not hold for a tool that clients run: only they know when an attempt ends; \
+         drop it, or use limits.rate"],
+    );
+    check(
+        "client: {}\neffect: pure",
+        &[
+            "5:5: tools.t.effect: nothing is recorded of an effect: pure tool, so its client needs no permit; drop the tool, or write effect: read",
+        ],
+    );
+    assert_eq!(
+        super::config::parse("tools:\n  a: { client: {} }\n  b: { command: [x], undo: { tool: a, args: {} } }\n").unwrap_err(),
+        ["3:36: tools.b.undo.tool: a is run by clients, and an undo is run here; name a tool of another kind"]
+    );
+}
+
+#[test]
 fn questions() {
     let probe = |fields: &str, expected: &[&str]| {
         check(&format!("command: [echo]\nprobe: {{ happened: \"true\", {fields} }}"), expected);

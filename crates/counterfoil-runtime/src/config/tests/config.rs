@@ -41,7 +41,7 @@ fn a_full_file_is_read_whole() {
     assert_eq!(config.env.get("BANK_TOKEN"), Some("s3cret"));
     assert_eq!((config.egress.allow.as_slice(), config.egress.allow_private), (["*.example.com".to_owned()].as_slice(), true));
     let names: Vec<_> = config.tools.iter().map(|tool| tool.name.as_str()).collect();
-    assert_eq!(names, ["charge_card", "refund_card", "list_charges", "build", "write_note", "drop_note", "archive_note"]);
+    assert_eq!(names, ["charge_card", "refund_card", "list_charges", "build", "write_note", "drop_note", "archive_note", "ring_bell"]);
 
     let charge = &config.tools[0];
     let policy = &charge.policy;
@@ -83,6 +83,8 @@ fn a_full_file_is_read_whole() {
     assert_eq!(note.root, Path::new("conf/notes"));
     assert!(matches!(note.change, FileChange::Write { .. }));
     assert!(matches!(&config.tools[6].action, Action::File(file) if matches!(file.change, FileChange::Move { .. })));
+    let bell = &config.tools[7];
+    assert!(matches!(bell.action, Action::Client) && bell.probe.is_some() && bell.undo.is_some());
 }
 
 #[test]

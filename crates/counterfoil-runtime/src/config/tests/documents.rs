@@ -75,6 +75,8 @@ fn the_schema_refuses_what_it_can() {
         tool("limits: { queue: 1 }"),
         tool("undo: { tool: x }"),
         tool("file: { root: x, delete: { path: y } }"),
+        tool("client: {}"),
+        "tools: { t: { client: { argv: [x] } } }".to_owned(),
     ];
     for text in files {
         assert!(!validator.is_valid(&as_json(&text)), "{text}");
@@ -96,6 +98,7 @@ fn the_schema_names_the_fields_the_reader_knows() {
     check("", top::TOP);
     check("/properties/egress", top::EGRESS);
     check("/$defs/tool", tool::TOOL);
+    check("/$defs/tool/properties/client", tool::CLIENT);
     check("/$defs/http", http::HTTP);
     check("/$defs/command/anyOf/1", command::COMMAND);
     check("/$defs/file", file::FILE);

@@ -48,6 +48,7 @@ const PIECES: &[&str] = &[
     "http",
     "command",
     "file",
+    "client",
     "input",
     "timeout",
     "10s",

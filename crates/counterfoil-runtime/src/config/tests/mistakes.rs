@@ -21,10 +21,10 @@ const COMMAND: &str = "command: [echo]\n";
 
 #[test]
 fn tools() {
-    check("description: x", &["3:3: tools.t: one of http, command, file is missing"]);
+    check("description: x", &["3:3: tools.t: one of http, command, file, client is missing"]);
     check(
         "command: [a]\nhttp: { method: GET, url: \"http://x\" }",
-        &["4:5: tools.t.command: http is already written; exactly one of http, command, file may be"],
+        &["4:5: tools.t.command: http is already written; exactly one of http, command, file, client may be"],
     );
     check(&format!("{COMMAND}descripton: x"), &["5:5: tools.t.descripton: unknown field; did you mean \"description\"?"]);
     check(
@@ -42,7 +42,7 @@ fn tools() {
         &format!("{COMMAND}retry: 3"),
         &["5:12: tools.t.retry: found the number 3; expected a map of attempts, first, max, factor, jitter"],
     );
-    check("[1, 2]", &["4:5: tools.t: found a list; expected a map of description, http, command, file, input, …"]);
+    check("[1, 2]", &["4:5: tools.t: found a list; expected a map of description, http, command, file, client, …"]);
     assert_eq!(
         parse("tools:\n  a b: { command: [x] }\n").unwrap_err(),
         ["2:3: tools.a b: tool name \"a b\" contains ' ' at byte 1; letters, digits, '_', '-', '.' and '/' only"]

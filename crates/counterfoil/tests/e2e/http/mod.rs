@@ -4,6 +4,7 @@ mod access;
 mod approvals;
 mod calls;
 mod crashes;
+mod lend;
 mod operations;
 mod requests;
 pub mod server;
