@@ -6,12 +6,14 @@
 //!
 //! | from ↓ / operation, answer → | leads to |
 //! |---|---|
-//! | absent, ready | call: done (not replayed) → done; in doubt → doubt; pending → the same (another's work) or running (its own) |
+//! | absent, ready | claim → claimed. call: done (not replayed) → done; in doubt → doubt; pending → running |
+//! | claimed       | call: as before; pending → claimed (another's work) or running (its own) |
 //! | running       | call: done (replayed) → done; in doubt → doubt; pending. resolve: as in a doubt, or not in doubt |
 //! | doubt         | call: in doubt; done (replayed, a late report) → done. resolve: happened → done, did not happen → ready |
 //! | done          | call: done (replayed, the same result). resolve: not in doubt |
 //!
-//! A call with other arguments than the first is refused in every state but absent.
+//! A call with other arguments than the first is refused in every state but absent. Each call begins with a claim, which others can see
+//! (by a refusal, by a pending) before its outcome. Running is what a call leaves behind that nobody was told the outcome of.
 
 use std::fmt;
 
@@ -21,6 +23,10 @@ use crate::model::Model;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Op {
     Call {
+        args: Text,
+    },
+    /// The first half of a call. The checker adds it; nobody records it.
+    Claim {
         args: Text,
     },
     /// A person speaks.
@@ -73,6 +79,8 @@ pub struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
     Absent,
+    /// By a call whose outcome is in the order later.
+    Claimed,
     /// Taken on. May have become done or doubtful since, without anyone having seen it.
     Running,
     Doubt,
@@ -101,6 +109,7 @@ impl Model for Invocation {
     fn step(&self, state: &State, op: &Op, ret: Option<&Ret>) -> Vec<State> {
         match op {
             Op::Call { args } => call(state, args, ret),
+            Op::Claim { args } => vec![claim(state, args)],
             Op::Resolve(said) => resolve(state, said, ret),
             Op::Observe => observe(state, ret),
         }
@@ -117,9 +126,21 @@ impl Model for Invocation {
         }
     }
 
-    fn narrowed(&self, ops: &[&Op]) -> Self {
-        Self { unattended: !ops.iter().any(|op| matches!(op, Op::Resolve(_))) }
+    fn beginning(&self, op: &Op) -> Option<Op> {
+        match op {
+            Op::Call { args } => Some(Op::Claim { args: args.clone() }),
+            _ => None,
+        }
     }
+
+    fn narrowed(&self, history: &[(&Op, Option<&Ret>)]) -> Self {
+        Self { unattended: !history.iter().any(|(op, _)| matches!(op, Op::Resolve(_))) }
+    }
+}
+
+fn claim(state: &State, args: &Text) -> State {
+    let free = matches!(state.phase, Phase::Absent | Phase::Ready) && state.args.as_ref().is_none_or(|first| first == args);
+    if free { State { args: Some(args.clone()), phase: Phase::Claimed, world: World::Zero } } else { state.clone() }
 }
 
 fn call(state: &State, args: &Text, ret: Option<&Ret>) -> Vec<State> {
@@ -129,10 +150,13 @@ fn call(state: &State, args: &Text, ret: Option<&Ret>) -> Vec<State> {
     let to = |phase, world| State { args: Some(args.clone()), phase, world };
     let running = || to(Phase::Running, World::Perhaps);
     match (state.phase, ret) {
-        (Phase::Absent | Phase::Ready, Some(Ret::Done { result, replayed: false })) => vec![to(Phase::Done(*result), World::One)],
-        (Phase::Absent | Phase::Ready, Some(Ret::InDoubt)) => vec![to(Phase::Doubt, World::Perhaps)],
-        (Phase::Absent | Phase::Ready, Some(Ret::Pending)) => vec![state.clone(), running()],
-        (Phase::Absent | Phase::Ready, None) => vec![running()],
+        (Phase::Absent | Phase::Ready | Phase::Claimed, Some(Ret::Done { result, replayed: false })) => {
+            vec![to(Phase::Done(*result), World::One)]
+        }
+        (Phase::Absent | Phase::Ready | Phase::Claimed, Some(Ret::InDoubt)) => vec![to(Phase::Doubt, World::Perhaps)],
+        (Phase::Absent | Phase::Ready, Some(Ret::Pending)) => vec![running()],
+        (Phase::Claimed, Some(Ret::Pending)) => vec![state.clone(), running()],
+        (Phase::Absent | Phase::Ready | Phase::Claimed, None) => vec![running()],
         (Phase::Running | Phase::Doubt, Some(Ret::Done { result, replayed: true })) => vec![to(Phase::Done(*result), World::One)],
         (Phase::Running | Phase::Doubt, Some(Ret::InDoubt)) => vec![to(Phase::Doubt, state.world)],
         (Phase::Running, Some(Ret::Pending)) => vec![state.clone()],
@@ -173,6 +197,7 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Op::Call { args } => write!(f, "call {args}"),
+            Op::Claim { args } => write!(f, "(claim of) call {args}"),
             Op::Resolve(Said::Happened { result }) => write!(f, "resolve happened{}", shown(*result)),
             Op::Resolve(Said::DidNotHappen) => f.write_str("resolve did not happen"),
             Op::Observe => f.write_str("observe the world"),
@@ -198,6 +223,7 @@ impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.phase {
             Phase::Absent => f.write_str("absent")?,
+            Phase::Claimed => f.write_str("claimed")?,
             Phase::Running => f.write_str("running")?,
             Phase::Doubt => f.write_str("in doubt")?,
             Phase::Ready => f.write_str("ready to run")?,

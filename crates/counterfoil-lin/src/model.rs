@@ -20,9 +20,21 @@ pub trait Model: Clone {
         false
     }
 
-    /// The same model for a history of just these operations. May leave out of its state what none of them can see: states that
-    /// differ in nothing visible are then one, and the search is shorter by that much.
-    fn narrowed(&self, _ops: &[&Self::Op]) -> Self {
+    /// The first half of `op`, where others can see it before the rest: a claim before its outcome. It is put in order like an
+    /// operation of its own whose outcome is unknown.
+    fn beginning(&self, _op: &Self::Op) -> Option<Self::Op> {
+        None
+    }
+
+    /// Whether the two do the same in every state, whatever they answer. Of such operations the first invoked is tried first, and
+    /// the others only after it. Equal operations are; a model may know of more.
+    fn are_alike(&self, one: &Self::Op, other: &Self::Op) -> bool {
+        one == other
+    }
+
+    /// The same model for a history of just these operations and answers. May leave out of its state what none of them can see: states
+    /// that differ in nothing visible are then one, and the search is shorter by that much.
+    fn narrowed(&self, _history: &[(&Self::Op, Option<&Self::Ret>)]) -> Self {
         self.clone()
     }
 }

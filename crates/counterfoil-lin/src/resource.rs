@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use crate::history::Text;
@@ -48,8 +49,17 @@ pub enum Payload {
 
 #[derive(Debug, Clone, Default)]
 pub struct Resource {
-    /// Keys that more than one operation uses; `None` is all. What is remembered of a key that is used once is never seen.
-    watched: Option<Arc<HashSet<Text>>>,
+    /// `None`: everything can be seen.
+    visible: Option<Arc<Visible>>,
+}
+
+#[derive(Debug)]
+struct Visible {
+    /// More than one operation uses them. What is remembered of a key that is used once is never seen.
+    keys: HashSet<Text>,
+    /// Some reader found them. All others are one and the same to everybody.
+    versions: HashSet<Text>,
+    unseen: Text,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -88,15 +98,25 @@ impl Model for Resource {
         matches!((op, ret), (Op::Get, _) | (_, Ret::Replayed(_) | Ret::Mismatch | Ret::InFlight))
     }
 
-    fn narrowed(&self, ops: &[&Op]) -> Self {
+    fn are_alike(&self, one: &Op, other: &Op) -> bool {
+        let shown = |op: &Op| (self.version_after(op), op.key().filter(|key| self.is_watched(key)).cloned());
+        one == other || (discriminant(one) == discriminant(other) && shown(one) == shown(other) && shown(one).1.is_none())
+    }
+
+    fn narrowed(&self, history: &[(&Op, Option<&Ret>)]) -> Self {
         let mut uses: HashMap<&Text, usize> = HashMap::new();
-        for key in ops.iter().filter_map(|op| op.key()) {
+        for key in history.iter().filter_map(|(op, _)| op.key()) {
             *uses.entry(key).or_default() += 1;
         }
-        let watched = uses.into_iter().filter(|(_, uses)| *uses > 1).map(|(key, _)| key.clone()).collect();
-        Self { watched: Some(Arc::new(watched)) }
+        let keys = uses.into_iter().filter(|(_, uses)| *uses > 1).map(|(key, _)| key.clone()).collect();
+        let found = |ret: Option<&Ret>| if let Some(Ret::Fresh(Answer::Found(version))) = ret { Some(version.clone()) } else { None };
+        let versions = history.iter().filter_map(|(_, ret)| found(*ret)).collect();
+        Self { visible: Some(Arc::new(Visible { keys, versions, unseen: UNSEEN.into() })) }
     }
 }
+
+/// Stands for every version that nobody read. A `Found` of just this text would be taken for any of them: no workload writes it.
+const UNSEEN: &str = "(some version)";
 
 impl Resource {
     fn write(&self, state: &State, key: Option<&Text>, payload: Payload) -> (Ret, State) {
@@ -105,8 +125,8 @@ impl Resource {
             return (ret, state.clone());
         }
         let (answer, version) = match (&payload, &state.version) {
-            (Payload::Put(version), None) => (Answer::Created(version.clone()), Some(version.clone())),
-            (Payload::Put(version), Some(_)) => (Answer::Updated(version.clone()), Some(version.clone())),
+            (Payload::Put(version), None) => (Answer::Created(version.clone()), Some(self.shown(version))),
+            (Payload::Put(version), Some(_)) => (Answer::Updated(version.clone()), Some(self.shown(version))),
             (Payload::Delete, Some(_)) => (Answer::Deleted, None),
             (Payload::Delete, None) => (Answer::NotFound, None),
         };
@@ -118,7 +138,18 @@ impl Resource {
     }
 
     fn is_watched(&self, key: &Text) -> bool {
-        self.watched.as_ref().is_none_or(|watched| watched.contains(key))
+        self.visible.as_ref().is_none_or(|visible| visible.keys.contains(key))
+    }
+
+    fn shown(&self, version: &Text) -> Text {
+        match &self.visible {
+            Some(visible) if !visible.versions.contains(version) => visible.unseen.clone(),
+            _ => version.clone(),
+        }
+    }
+
+    fn version_after(&self, op: &Op) -> Option<Text> {
+        if let Op::Put { version, .. } = op { Some(self.shown(version)) } else { None }
     }
 }
 

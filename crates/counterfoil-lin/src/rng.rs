@@ -8,7 +8,7 @@ impl Rng {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,7 +19,7 @@ impl Rng {
     /// From 0 up to, not including, `n`. The bias of the remainder is of no concern for a choice among a few.
     pub fn below(&mut self, n: usize) -> usize {
         assert!(n > 0, "nothing to choose from");
-        (self.next() % n as u64) as usize
+        (self.draw() % n as u64) as usize
     }
 
     /// True `percent` times out of a hundred.

@@ -31,7 +31,7 @@ pub struct Odds {
     pub put: u32,
     pub delete: u32,
     pub call: u32,
-    /// A person settles a doubt.
+    /// A person settles a doubt. Of all clients' steps together, although one person does it.
     pub settle: u32,
     /// A put or delete carries an idempotency key.
     pub keyed: u8,
@@ -105,7 +105,9 @@ pub enum Act {
     Call {
         args: Text,
     },
-    /// A person asks the world, once nothing is under way there, and resolves the effect by what it says.
+    /// A person looks at the effect. If it is in doubt or done, the person asks the world, once nothing is under way there, and
+    /// resolves the effect by what it says ([`said`]); otherwise nothing is done. Only client 0 is that person, and it never
+    /// disconnects here: a word that arrives late could be untrue by then.
     Settle,
 }
 
@@ -181,7 +183,7 @@ impl Author<'_> {
     }
 
     fn act(&mut self, client: usize, resources: &[Text], effects: &[Text]) -> (Text, Act) {
-        match self.kind() {
+        match self.kind(client) {
             Kind::Get => (self.rng.pick(resources).clone(), Act::Resource(resource::Op::Get)),
             kind @ (Kind::Put | Kind::Delete) => {
                 let tool = self.rng.below(resources.len());
@@ -201,9 +203,11 @@ impl Author<'_> {
     }
 
     /// A plan without tools or without effects leaves out what would need them.
-    fn kind(&mut self) -> Kind {
+    fn kind(&mut self, client: usize) -> Kind {
         let odds = &self.plan.odds;
-        let mut weights = [odds.get, odds.put, odds.delete, odds.call, odds.settle];
+        // One person settles for all.
+        let settle = if client == 0 { odds.settle * self.plan.clients } else { 0 };
+        let mut weights = [odds.get, odds.put, odds.delete, odds.call, settle];
         if self.plan.resources == 0 {
             weights[..3].fill(0);
         }
@@ -244,12 +248,10 @@ impl Author<'_> {
     }
 }
 
-impl Step {
-    /// What a person says who asked the world.
-    pub fn said(results: &[u64]) -> invocation::Said {
-        match results.last() {
-            Some(result) => invocation::Said::Happened { result: Some(*result) },
-            None => invocation::Said::DidNotHappen,
-        }
+/// What a person says who asked the world for the results it gave under an effect's key.
+pub fn said(results: &[u64]) -> invocation::Said {
+    match results.last() {
+        Some(result) => invocation::Said::Happened { result: Some(*result) },
+        None => invocation::Said::DidNotHappen,
     }
 }

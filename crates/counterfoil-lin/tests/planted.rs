@@ -268,6 +268,9 @@ fn a_second_doubt_after_a_person_spoke() {
 fn work_that_goes_on_after_pending() {
     accepted::<Invocation>(vec![(1, 2, call(), PENDING), (3, 4, call(), AGAIN), (5, 6, OBSERVE, world(1))]);
     accepted::<Invocation>(vec![(1, 6, call(), DONE), (2, 3, call(), PENDING), (4, 5, call(), PENDING)]);
+    // The claim of a call can be seen, by a refusal, before its outcome is.
+    accepted::<Invocation>(vec![(1, 6, call(), DONE), (2, 3, call_other(), MISMATCH), (4, 5, call(), PENDING)]);
+    caught::<Invocation>("mismatch", vec![(2, 3, call_other(), MISMATCH), (4, 6, call(), DONE)]);
     caught::<Invocation>("happened 2", vec![(1, 2, call(), PENDING), (5, 6, OBSERVE, world(2))]);
 }
 

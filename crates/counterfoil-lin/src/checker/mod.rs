@@ -14,7 +14,7 @@ use crate::history::{Operation, Text};
 use crate::model::Model;
 
 pub use report::Report;
-use search::{Found, Search};
+use search::{Found, OperationOf, Search};
 
 /// Configurations that a search of one key may hold. Each is a state and two small sets, some hundred bytes: about 200 MB at worst.
 pub const CONFIGURATIONS_MAX: usize = 500_000;
@@ -78,14 +78,15 @@ impl fmt::Display for Verdict {
 
 /// A violation of any key comes first, then a key that gave up.
 pub fn check<M: Model>(model: &M, history: &[Operation<M::Op, M::Ret>], limit: Limit) -> Verdict {
-    let mut keys: BTreeMap<&Text, Vec<&Operation<M::Op, M::Ret>>> = BTreeMap::new();
-    for operation in history {
+    let beginnings: Vec<_> = history.iter().filter_map(|operation| beginning(model, operation)).collect();
+    let mut keys: BTreeMap<&Text, Vec<&OperationOf<M>>> = BTreeMap::new();
+    for operation in history.iter().chain(&beginnings) {
         keys.entry(&operation.key).or_default().push(operation);
     }
     let mut gave_up = None;
     for (key, operations) in keys {
-        let ops: Vec<_> = operations.iter().map(|operation| &operation.op).collect();
-        let model = model.narrowed(&ops);
+        let seen: Vec<_> = operations.iter().map(|o| (&o.op, o.answer.as_ref().map(|(_, ret)| ret))).collect();
+        let model = model.narrowed(&seen);
         let search = Search::new(&model, &operations);
         match search.run(limit) {
             Found::Linearizable => {}
@@ -96,4 +97,10 @@ pub fn check<M: Model>(model: &M, history: &[Operation<M::Op, M::Ret>], limit: L
         }
     }
     gave_up.unwrap_or(Verdict::Linearizable)
+}
+
+/// Before what it begins in the order of invocations, at the same moment.
+pub fn beginning<M: Model>(model: &M, operation: &OperationOf<M>) -> Option<OperationOf<M>> {
+    let op = model.beginning(&operation.op)?;
+    Some(Operation { client: operation.client, key: operation.key.clone(), op, invoked: operation.invoked, answer: None })
 }

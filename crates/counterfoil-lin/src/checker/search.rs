@@ -5,7 +5,7 @@
 //! keeps the search small, none of which may lose an order that exists:
 //!
 //! - an answered operation that fits and of which the model says that it is passive is taken at once: later it could only fit less;
-//! - one of unknown outcome is taken only if it changes the state, and the first invoked of equal ones first;
+//! - one of unknown outcome is taken only if it changes the state, and of those that are alike the first invoked first;
 //! - of two configurations with the same answered operations and the same state, the one that used a subset of the unknown
 //!   operations can do all that the other can: the other is not looked at.
 
@@ -28,7 +28,7 @@ pub struct Search<'a, M: Model> {
     overlapping: Vec<Vec<usize>>,
     /// Per frontier: how many operations of unknown outcome were invoked before it.
     begun: Vec<usize>,
-    /// Per operation of unknown outcome: the equal one invoked before it, to be used first.
+    /// Per operation of unknown outcome: the one like it invoked before it, to be used first.
     elder: Vec<Option<usize>>,
 }
 
@@ -87,7 +87,9 @@ impl<'a, M: Model> Search<'a, M> {
             })
             .collect();
         let begun = answered.iter().map(|o| unknown.partition_point(|u| u.invoked.tick <= answered_at(o))).collect();
-        let elder = (0..unknown.len()).map(|index| (0..index).rev().find(|elder| unknown[*elder].op == unknown[index].op)).collect();
+        let elder = (0..unknown.len())
+            .map(|index| (0..index).rev().find(|elder| model.are_alike(&unknown[*elder].op, &unknown[index].op)))
+            .collect();
         Self { model, answered, unknown, overlapping, begun, elder }
     }
 
