@@ -10,7 +10,7 @@ use counterfoil_lin::resource::{self, Answer};
 use counterfoil_lin::{Invocation, Limit, Model, Moment, Operation, Resource, Rng, Text, check};
 
 const OPERATIONS_MAX: usize = 6;
-const HISTORIES: u64 = 6_000;
+const HISTORIES: u64 = 8_000;
 
 type History<M> = Vec<Operation<<M as Model>::Op, <M as Model>::Ret>>;
 
@@ -53,6 +53,7 @@ fn history<M: Model>(model: &M, rng: &mut Rng, op: impl Fn(&mut Rng) -> M::Op, r
         })
         .collect();
     points.sort_unstable();
+    let cut_off = *rng.pick(&[5, 15, 50]);
     let mut state = model.init();
     let mut history = Vec::new();
     for (client, (_, from, to)) in points.into_iter().enumerate() {
@@ -63,7 +64,7 @@ fn history<M: Model>(model: &M, rng: &mut Rng, op: impl Fn(&mut Rng) -> M::Op, r
         if took_effect && let Some(ret) = &ret {
             state = rng.pick(&model.step(&state, &op, Some(ret))).clone();
         }
-        if !took_effect || rng.percent(15) {
+        if !took_effect || rng.percent(cut_off) {
             ret = None;
         }
         if ret.is_some() && rng.percent(12) {
