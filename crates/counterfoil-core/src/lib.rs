@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`ids`], [`time`], [`canonical`], [`call`], [`policy`], [`outcome`], [`entry`],
 //! [`effect`] (the fold), [`decide`] (what may happen next), then [`retry`], [`breaker`], [`limit`],
-//! [`receipt`], [`redact`].
+//! [`receipt`], [`redact`], [`trace`].
 
 pub mod breaker;
 pub mod call;
@@ -25,6 +25,7 @@ pub mod retry;
 pub mod settled;
 pub mod summary;
 pub mod time;
+pub mod trace;
 
 pub use call::{Call, Identity};
 pub use canonical::{CanonicalJson, Json};
@@ -37,3 +38,4 @@ pub use policy::{EffectClass, OnInFlight, Policy, Repeat};
 pub use receipt::Receipt;
 pub use summary::Summary;
 pub use time::Timestamp;
+pub use trace::TraceContext;
