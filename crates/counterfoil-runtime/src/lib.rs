@@ -1,7 +1,7 @@
 //! The only crate that makes things happen.
 //!
 //! Reading order: [`runtime`] (`Runtime::call`, the whole story), [`ledger`] (the sole writer) and [`group`] (group commit), [`execute`] (the one
-//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`]; then [`tool`], [`spec`],
+//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`]; [`observe`] and `trace` (what is counted and told); then [`tool`], [`spec`],
 //! [`template`].
 
 pub mod answer;
@@ -10,6 +10,7 @@ pub mod builder;
 pub mod clock;
 mod conclude;
 pub mod config;
+mod doubts;
 mod execute;
 mod fresh;
 pub mod gate;
@@ -17,6 +18,7 @@ mod group;
 mod heartbeat;
 pub mod ledger;
 pub mod liveness;
+pub mod observe;
 pub mod operate;
 pub mod recover;
 pub mod registry;
@@ -26,6 +28,7 @@ pub mod spec;
 pub mod template;
 pub mod tool;
 pub mod tools;
+mod trace;
 mod undropped;
 mod wake;
 
@@ -36,3 +39,4 @@ pub use operate::{OperateError, Operator, Resolution};
 pub use registry::{Registered, Schema};
 pub use runtime::{Mode, Runtime};
 pub use tool::{FnTool, Invocation, ProbeAnswer, Tool, ToolError, UndoPlan};
+pub use trace::CallContext;
