@@ -7,7 +7,7 @@ use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME};
 
 use crate::cli::Global;
-use crate::output::{Exit, Refused};
+use crate::output::{Exit, Refused, trace_settings};
 
 pub struct House {
     pub config: Config,
@@ -19,6 +19,9 @@ impl House {
         let config = config(global)?;
         let opened = compose::open_store(&config.store).map_err(open_refused)?;
         let runtime = compose::runtime(&opened, &config).map_err(open_refused)?;
+        if trace_settings().is_some() {
+            runtime.begin_traces();
+        }
         Ok(Self { config, runtime })
     }
 }
