@@ -58,6 +58,17 @@ pub enum Phase {
     HalfOpen,
 }
 
+impl Phase {
+    /// The glossary's word, as in tables, logs and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
+        }
+    }
+}
+
 impl Breaker {
     pub fn phase(&self, now: Timestamp) -> Phase {
         match &self.open {

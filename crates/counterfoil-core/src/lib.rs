@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`ids`], [`time`], [`canonical`], [`call`], [`policy`], [`outcome`], [`entry`],
 //! [`effect`] (the fold), [`decide`] (what may happen next), then [`retry`], [`breaker`], [`limit`],
-//! [`receipt`], [`redact`], [`echo`]; [`token`] is who may ask over HTTP.
+//! [`receipt`], [`redact`], [`echo`], [`trace`]; [`token`] is who may ask over HTTP.
 
 pub mod breaker;
 pub mod call;
@@ -28,6 +28,7 @@ pub mod settled;
 pub mod summary;
 pub mod time;
 pub mod token;
+pub mod trace;
 
 pub use call::{Call, Identity};
 pub use canonical::{CanonicalJson, Json};
@@ -41,3 +42,4 @@ pub use receipt::Receipt;
 pub use summary::Summary;
 pub use time::Timestamp;
 pub use token::Token;
+pub use trace::TraceContext;

@@ -24,6 +24,34 @@ pub enum Status {
     Cancelled,
 }
 
+impl Status {
+    /// In the order of their declaration.
+    pub const ALL: [Self; 8] = [
+        Self::Success,
+        Self::Error,
+        Self::Timeout,
+        Self::CircuitOpen,
+        Self::InDoubt,
+        Self::Pending,
+        Self::WaitingApproval,
+        Self::Cancelled,
+    ];
+
+    /// As in the envelope.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::CircuitOpen => "circuit_open",
+            Self::InDoubt => "in_doubt",
+            Self::Pending => "pending",
+            Self::WaitingApproval => "waiting_approval",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
     pub status: Status,
@@ -235,5 +263,18 @@ fn refusal_error(refusal: &Refusal) -> AnswerError {
             "arguments_redacted",
             "the stored arguments hold redacted values; call it again with the same key and the full arguments",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_one_word_everywhere() {
+        for (place, status) in Status::ALL.into_iter().enumerate() {
+            assert_eq!(status as usize, place);
+            assert_eq!(serde_json::to_value(status).expect("a word"), status.word());
+        }
     }
 }

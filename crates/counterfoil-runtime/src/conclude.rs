@@ -129,6 +129,7 @@ pub(crate) fn undo_call(tool: &Registered, invocation: &Invocation, result: &Jso
     match planned.and_then(|plan| plan.map(|plan| storable(tool, invocation, plan)).transpose()) {
         Ok(undo) => undo,
         Err(error) => {
+            let error = scrub(&error, &secrets(&invocation.args, &tool.policy.redact));
             // It happened; that its undo cannot be worked out does not change that. The operator sees that there is none.
             tracing::error!(effect = %invocation.key, tool = %tool.name, %error, "the undo of this effect cannot be worked out");
             None

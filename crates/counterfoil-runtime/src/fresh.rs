@@ -25,6 +25,11 @@ impl Fresh {
         spread(self.start.wrapping_add(self.count.fetch_add(1, Ordering::Relaxed)))
     }
 
+    /// For an id that is short and need only be new.
+    pub fn number(&self) -> u64 {
+        self.next()
+    }
+
     /// 16 bytes for a key that is new each time.
     pub fn nonce(&self) -> [u8; 16] {
         let mut nonce = [0; 16];

@@ -3,7 +3,7 @@
 //! Passed before the claim is made, so that a refusal leaves nothing to take back. Exact within this process; breaker state is also kept in
 //! the ledger, so that a restart, a CLI call and a second process know it. A pass that was not used gives everything back when dropped.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::answer::{AnswerError, Status};
 use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError};
+use crate::observe::Meters;
 
 /// Attempts that may wait for a place when the policy names no `queue`.
 const QUEUE_DEFAULT: u32 = 1000;
@@ -26,6 +27,7 @@ const BREAKER_FRESH_FOR: Duration = Duration::from_secs(1);
 pub struct Gates {
     ledger: Arc<Ledger>,
     clock: Arc<dyn Clock>,
+    meters: Arc<Meters>,
     gates: Mutex<HashMap<(Tenant, ToolName), Arc<Gate>>>,
 }
 
@@ -61,8 +63,8 @@ pub struct Pass {
 pub struct Barred(pub Status, pub AnswerError);
 
 impl Gates {
-    pub fn new(ledger: Arc<Ledger>, clock: Arc<dyn Clock>) -> Self {
-        Self { ledger, clock, gates: Mutex::new(HashMap::new()) }
+    pub(crate) fn new(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Self {
+        Self { ledger, clock, meters, gates: Mutex::new(HashMap::new()) }
     }
 
     pub async fn pass(
@@ -166,11 +168,38 @@ impl Gates {
         let before = kept.breaker.phase(now);
         let changed = kept.breaker.count(&policy.breaker, pass.admission, health, now);
         let after = kept.breaker.phase(now);
-        if before != after {
-            let reason = kept.breaker.open.as_ref().map_or("the probe succeeded", |o| o.reason.as_str());
-            tracing::warn!(tool = %pass.gate.tool, tenant = %pass.gate.tenant, from = ?before, to = ?after, reason, "breaker changed");
-        }
+        let reason = kept.breaker.open.as_ref().map_or("the probe succeeded", |o| o.reason.as_str());
+        self.moved(&pass.gate, before, after, reason);
         changed
+    }
+
+    fn moved(&self, gate: &Gate, before: Phase, after: Phase, reason: &str) {
+        if before != after {
+            let (from, to) = (before.word(), after.word());
+            tracing::warn!(tool = %gate.tool, tenant = %gate.tenant, from, to, reason, "breaker changed");
+            // As the next scrape will find it, if no other tenant's is worse.
+            self.meters.of(&gate.tool).breaker(after);
+        }
+    }
+
+    /// Where the breaker of each tool stands that this process has looked at: of several tenants', the worst.
+    pub fn phases(&self) -> HashMap<ToolName, Phase> {
+        let now = self.clock.now();
+        let mut worst: HashMap<ToolName, Phase> = HashMap::new();
+        for gate in lock(&self.gates).values() {
+            let kept = lock(&gate.breaker);
+            if kept.looked.is_some() {
+                let phase = kept.breaker.phase(now);
+                let known = worst.entry(gate.tool.clone()).or_insert(phase);
+                *known = worse(*known, phase);
+            }
+        }
+        worst
+    }
+
+    /// Who has had a gate here.
+    pub fn tenants(&self) -> HashSet<Tenant> {
+        lock(&self.gates).keys().map(|(tenant, _)| tenant.clone()).collect()
     }
 
     /// A person's word: closed, or open until further notice.
@@ -185,10 +214,12 @@ impl Gates {
         let gate = self.gate(tenant, tool, policy);
         let _writing = gate.writing.lock().await;
         let mut tried = None;
+        let mut before;
         loop {
             self.reload(&gate).await?;
             let (mut changed, version) = {
                 let kept = lock(&gate.breaker);
+                before = kept.breaker.phase(self.clock.now());
                 (kept.breaker.clone(), kept.version)
             };
             // Not the breaker was written by someone else, so it was what stands beside it.
@@ -201,6 +232,8 @@ impl Gates {
                 Err(error) => return Err(error),
                 Ok(()) => {
                     lock(&gate.breaker).breaker = changed.clone();
+                    let reason = changed.open.as_ref().map_or("reset by hand", |open| open.reason.as_str());
+                    self.moved(&gate, before, changed.phase(self.clock.now()), reason);
                     return Ok(changed);
                 }
             }
@@ -352,6 +385,15 @@ fn health_of(outcome: &Outcome) -> Health {
         Outcome::NotDone(_) => Health::Silent,
         Outcome::Unknown(_) => Health::Bad,
     }
+}
+
+fn worse(a: Phase, b: Phase) -> Phase {
+    let rank = |phase| match phase {
+        Phase::Closed => 0,
+        Phase::HalfOpen => 1,
+        Phase::Open => 2,
+    };
+    if rank(b) > rank(a) { b } else { a }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

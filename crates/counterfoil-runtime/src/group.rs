@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use counterfoil_core::receipt::{self, ChainHead, Unsealed};
 use counterfoil_core::summary::StreamKind;
@@ -15,6 +16,7 @@ use counterfoil_store::spread::{Map, Set};
 use counterfoil_store::{AppendError, Batch, Reach, Store, StoreError, Version, Write, Written};
 use tokio::sync::oneshot;
 
+use crate::observe::LedgerMeters;
 use crate::wake::Wakeups;
 
 /// Requests in one batch. Bounds the memory of a batch and how long its first request waits for the last.
@@ -64,11 +66,11 @@ impl Queue {
 }
 
 impl Group {
-    pub fn start(store: Arc<dyn Store>, wakeups: Arc<Wakeups>) -> Self {
+    pub fn start(store: Arc<dyn Store>, wakeups: Arc<Wakeups>, meters: LedgerMeters) -> Self {
         let queue = Arc::new(Queue { inner: Mutex::new(Waiting::default()), arrived: Condvar::new(), failing: AtomicBool::new(false) });
         let handle = tokio::runtime::Handle::current();
         let waiting = queue.clone();
-        let mut writer = Writer { store, handle, wakeups, queue: queue.clone(), heads: Map::default() };
+        let mut writer = Writer { store, handle, wakeups, queue: queue.clone(), meters, heads: Map::default() };
         let thread = std::thread::Builder::new()
             .name("counterfoil-ledger".into())
             .spawn(move || {
@@ -80,6 +82,11 @@ impl Group {
             })
             .expect("a thread for the ledger's writer can be started");
         Self { queue, writer: Some(thread) }
+    }
+
+    /// Requests that the writer has not taken yet.
+    pub fn depth(&self) -> usize {
+        self.queue.lock().jobs.len()
     }
 
     /// Durable when the future is ready with `Ok`. The request is in the queue when this returns, whether or not anyone waits for the end.
@@ -164,6 +171,7 @@ struct Writer {
     handle: tokio::runtime::Handle,
     wakeups: Arc<Wakeups>,
     queue: Arc<Queue>,
+    meters: LedgerMeters,
     heads: Map<Head>,
 }
 
@@ -202,6 +210,7 @@ impl Writer {
                     self.queue.failing.store(true, Ordering::Relaxed);
                     // The heads in memory may be ahead of the disk, or behind: forget them.
                     self.heads.clear();
+                    self.meters.failed(&error);
                     let error = AppendError::Store(error);
                     answer_all(std::mem::take(&mut jobs), &error);
                 }
@@ -240,7 +249,10 @@ impl Writer {
         let mut whole = Vec::with_capacity(jobs.len());
         for job in jobs {
             match job.request.receipt.as_ref().map(|receipt| self.head(receipt.chain)).transpose() {
-                Err(error @ StoreError::Corrupt { .. }) => answer_all(vec![job], &AppendError::Store(error)),
+                Err(error @ StoreError::Corrupt { .. }) => {
+                    self.meters.failed(&error);
+                    answer_all(vec![job], &AppendError::Store(error));
+                }
                 // Whatever else is wrong with the store, the append itself will say.
                 Ok(_) | Err(StoreError::Unavailable { .. }) => whole.push(job),
             }
@@ -255,7 +267,9 @@ impl Writer {
         let counts: Vec<usize> = jobs.iter().map(|job| job.request.writes.len()).collect();
         jobs.iter_mut().for_each(|job| batch.writes.append(&mut job.request.writes));
         batch.writes.extend(chains.iter().map(Chain::write));
+        let started = Instant::now();
         let appended = self.handle.block_on(self.store.append(&batch));
+        self.meters.appended(jobs.len(), started.elapsed());
         let mut writes = batch.writes.into_iter();
         for (job, count) in jobs.iter_mut().zip(counts) {
             job.request.writes.extend(writes.by_ref().take(count));

@@ -23,7 +23,9 @@ use tokio::sync::Mutex;
 
 use crate::clock::Clock;
 use crate::group::{Group, Request};
+use crate::observe::LedgerMeters;
 use crate::tool::Stop;
+use crate::trace;
 use crate::wake::Wakeups;
 
 #[derive(Debug, Error)]
@@ -65,6 +67,7 @@ pub struct Ledger {
     clock: Arc<dyn Clock>,
     worker: WorkerId,
     wakeups: Arc<Wakeups>,
+    meters: LedgerMeters,
 }
 
 /// The right to run one attempt. Nothing but [`Ledger::begin`] makes one.
@@ -186,8 +189,14 @@ impl Ledger {
     /// Must be called inside a Tokio runtime: the writer's thread polls the store through it.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, worker: WorkerId) -> Self {
         let wakeups = Arc::new(Wakeups::default());
-        let group = Group::start(store.clone(), wakeups.clone());
-        Self { store, group, clock, worker, wakeups }
+        let meters = LedgerMeters::new();
+        let group = Group::start(store.clone(), wakeups.clone(), meters.clone());
+        Self { store, group, clock, worker, wakeups, meters }
+    }
+
+    /// Appends that wait for the disk.
+    pub fn queue_depth(&self) -> usize {
+        self.group.depth()
     }
 
     pub fn worker(&self) -> &WorkerId {
@@ -204,13 +213,13 @@ impl Ledger {
     }
 
     pub async fn load(&self, key: EffectKey) -> Result<Effect, LedgerError> {
-        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await?;
+        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await.inspect_err(|e| self.meters.failed(e))?;
         fold(key, &history)
     }
 
     /// The effect, or only what a replay of it needs, if that is all there is to it.
     pub async fn glance(&self, key: EffectKey) -> Result<Glance, LedgerError> {
-        let newest = self.store.load(StreamId::effect(&key), Reach::Newest(1)).await?;
+        let newest = self.store.load(StreamId::effect(&key), Reach::Newest(1)).await.inspect_err(|e| self.meters.failed(e))?;
         if newest.version.0 == newest.records.len() as u64 || newest.expired {
             return fold(key, &newest).map(Glance::Whole);
         }
@@ -222,7 +231,7 @@ impl Ledger {
 
     /// The entries of an effect as they are stored, each with the time of its record.
     pub async fn history(&self, key: EffectKey) -> Result<Vec<serde_json::Value>, LedgerError> {
-        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await?;
+        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await.inspect_err(|e| self.meters.failed(e))?;
         let mut entries = Vec::new();
         for record in &history.records {
             let decoded: Vec<serde_json::Value> = codec::decode(&record.body)
@@ -386,6 +395,7 @@ impl Ledger {
         sealed: Option<Sealed<'_>>,
         beside: B,
     ) -> impl Future<Output = Result<Effect, LedgerError>> + use<B> {
+        let from = effect.state.word();
         let submitted = self.following(effect, entries, sealed, beside).map(|(next, request)| (next, self.group.submit(request)));
         async move {
             let (next, durable) = submitted?;
@@ -393,7 +403,11 @@ impl Ledger {
                 Err(AppendError::Conflict { streams }) if !streams.contains(&StreamId::effect(&next.key)) => {
                     Err(LedgerError::BesideTaken { streams })
                 }
-                written => written.map(|()| next).map_err(LedgerError::from),
+                written => {
+                    written?;
+                    trace::moved(from, &next);
+                    Ok(next)
+                }
             }
         }
     }
@@ -433,7 +447,7 @@ impl Ledger {
         &self,
         stream: StreamId,
     ) -> Result<(Version, Option<T>, bool), LedgerError> {
-        let history = self.store.load(stream, Reach::Newest(1)).await?;
+        let history = self.store.load(stream, Reach::Newest(1)).await.inspect_err(|e| self.meters.failed(e))?;
         let Some(record) = history.records.last() else { return Ok((history.version, None, history.expired)) };
         let mut items: Vec<T> =
             codec::decode(&record.body).map_err(|e| StoreError::Corrupt { place: format!("stream {stream}"), message: e.to_string() })?;
@@ -481,7 +495,7 @@ impl Ledger {
     /// All receipts of one chain, verified link by link.
     pub async fn receipts(&self, tenant: &Tenant, run: Option<&RunId>) -> Result<Vec<Receipt>, LedgerError> {
         let stream = StreamId::chain(tenant, run);
-        let history = self.store.load(stream, Reach::Whole).await?;
+        let history = self.store.load(stream, Reach::Whole).await.inspect_err(|e| self.meters.failed(e))?;
         let (_, receipts) = follow(Default::default(), history.records.iter().map(|r| r.body.as_str()))
             .map_err(|e| StoreError::Corrupt { place: format!("receipt chain {stream}"), message: e.to_string() })?;
         Ok(receipts)
@@ -526,7 +540,7 @@ impl Ledger {
     ) -> Result<T, LedgerError> {
         let (store, now, handle) = (self.store.clone(), self.clock.now(), tokio::runtime::Handle::current());
         let worked = tokio::task::spawn_blocking(move || handle.block_on(work(store, now))).await;
-        Ok(worked.expect("a store does not panic")?)
+        Ok(worked.expect("a store does not panic").inspect_err(|e| self.meters.failed(e))?)
     }
 }
 

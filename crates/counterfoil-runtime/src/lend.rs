@@ -148,7 +148,7 @@ impl Runtime {
             (_, Ok((_, Ending::Lent(lent)))) => Ok(Acquired::Lent(lent)),
             // The record beside the claim is the caller's: only the caller knows what it means that it is taken.
             (_, Err(error @ LedgerError::BesideTaken { .. })) => Err(error.into()),
-            (task, driven) => Ok(Acquired::Answer(Box::new(self.inner.dress(&task, driven)))),
+            (task, driven) => Ok(Acquired::Answer(Box::new(self.inner.dress(&task, driven).answer))),
         }
     }
 

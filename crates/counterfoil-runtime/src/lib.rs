@@ -1,7 +1,7 @@
 //! The only crate that makes things happen.
 //!
 //! Reading order: [`runtime`] (`Runtime::call`, the whole story), [`ledger`] (the sole writer) and [`group`] (group commit), [`execute`] (the one
-//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`], [`lend`] (attempts that clients make), [`tokens`]; then [`tool`], [`spec`],
+//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`], [`lend`] (attempts that clients make), [`tokens`]; [`observe`] and `trace` (what is counted and told); then [`tool`], [`spec`],
 //! [`template`].
 
 pub mod answer;
@@ -10,6 +10,7 @@ pub mod builder;
 pub mod clock;
 mod conclude;
 pub mod config;
+mod doubts;
 mod execute;
 mod fresh;
 pub mod gate;
@@ -18,6 +19,7 @@ mod heartbeat;
 pub mod ledger;
 pub mod lend;
 pub mod liveness;
+pub mod observe;
 pub mod operate;
 pub mod recover;
 pub mod register;
@@ -31,6 +33,7 @@ pub mod template;
 pub mod tokens;
 pub mod tool;
 pub mod tools;
+mod trace;
 mod undropped;
 mod wake;
 
@@ -43,3 +46,4 @@ pub use registry::{Registered, Schema};
 pub use runtime::{Mode, Runtime};
 pub use tokens::{NewToken, TokenError, Tokens};
 pub use tool::{ClientTool, FnTool, Invocation, ProbeAnswer, Runs, Tool, ToolError, UndoPlan};
+pub use trace::CallContext;

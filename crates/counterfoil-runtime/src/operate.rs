@@ -18,8 +18,9 @@ use thiserror::Error;
 
 use crate::answer::Answer;
 use crate::ledger::{LedgerError, Sealed, digest_of, next_receipt};
+use crate::observe;
 use crate::registry::Registered;
-use crate::runtime::{Runtime, Task};
+use crate::runtime::{Runtime, Task, Told};
 use crate::tool::Runs;
 
 /// Who acts, and why: both end up in the ledger.
@@ -246,9 +247,10 @@ impl Runtime {
 
     /// Undoes a committed effect by the call that was worked out when it committed. The answer is the undo's.
     pub async fn undo(&self, key: EffectKey, operator: &Operator) -> Result<Answer, OperateError> {
+        let started = Instant::now();
         let effect = self.effect(key).await?;
         if let State::Undoing { .. } = &effect.state {
-            return Ok(self.continue_undo(effect).await?);
+            return Ok(self.answer_undo(effect, started).await?);
         }
         let Some(done) = committed(&effect.state) else {
             let hint = "only what is done can be undone; a doubt must be resolved first";
@@ -268,10 +270,19 @@ impl Runtime {
                 committed(&effect.state).map(|_| (Entry::UndoStarted { at: now, by: operator.by.clone(), undo }, None))
             })
             .await?;
+        observe::compensation_begun();
         if again {
             self.reopen_undo(undo, operator).await?;
         }
-        Ok(self.continue_undo(effect).await?)
+        Ok(self.answer_undo(effect, started).await?)
+    }
+
+    async fn answer_undo(&self, effect: Effect, started: Instant) -> Result<Answer, LedgerError> {
+        let plan = if let State::Undoing { done, .. } = &effect.state { done.undo.as_ref() } else { None };
+        let tool = plan.zip(effect.opened.as_ref()).and_then(|(plan, opened)| self.inner.tools.get(&opened.tenant, &plan.tool));
+        let told = self.continue_undo(effect).await?;
+        let meters = tool.map_or_else(|| self.inner.meters.other(), |tool| self.inner.meters.of(&tool.name));
+        Ok(self.counted(&meters, started, told))
     }
 
     /// A failed undo is sticky like any failure; asking for it again is a person's word that it may be tried again.
@@ -285,15 +296,15 @@ impl Runtime {
     }
 
     /// Runs the undo's own effect and records on the forward effect how it ended.
-    pub(crate) async fn continue_undo(&self, effect: Effect) -> Result<Answer, LedgerError> {
-        let State::Undoing { done, undo, .. } = &effect.state else {
-            return Ok(Answer::refused("wrong_state", "the effect is not being undone"));
+    pub(crate) async fn continue_undo(&self, effect: Effect) -> Result<Told, LedgerError> {
+        let State::Undoing { done, undo, since } = &effect.state else {
+            return Ok(Answer::refused("wrong_state", "the effect is not being undone").into());
         };
         let (Some(plan), Some(opened)) = (&done.undo, &effect.opened) else {
-            return Ok(Answer::refused("no_undo", "the effect has no undo"));
+            return Ok(Answer::refused("no_undo", "the effect has no undo").into());
         };
         let Some(tool) = self.inner.tools.get(&opened.tenant, &plan.tool) else {
-            return Ok(Answer::refused("unknown_tool", format!("the undo tool {} is not registered here", plan.tool)));
+            return Ok(Answer::refused("unknown_tool", format!("the undo tool {} is not registered here", plan.tool)).into());
         };
         let now = self.inner.clock.now();
         let call = Call {
@@ -309,36 +320,39 @@ impl Runtime {
         let stored = call.args.clone();
         let task = Task::new(tool, call, stored, *undo, now);
         let undo_effect = self.inner.ledger.load(*undo).await?;
-        let started = Instant::now();
-        let answer = self.settle(task, undo_effect).await;
-        let answer = self.stamped(started, answer);
+        let told = self.settle_traced(task, undo_effect).await;
         let Some(failure) = ended(&self.inner.ledger.load(*undo).await?.state) else {
             // Not ended: stays under way, and recovery goes on with it.
-            return Ok(answer);
+            return Ok(told);
         };
-        let result = failure.as_ref().map_or_else(|| answer.data.as_ref().map_or(Digest32([0; 32]), Json::digest), digest_of);
+        let result = failure.as_ref().map_or_else(|| told.answer.data.as_ref().map_or(Digest32([0; 32]), Json::digest), digest_of);
         let word = if failure.is_none() { "undone" } else { "undo_failed" };
+        let since = *since;
         let mut effect = effect.clone();
         while matches!(effect.state, State::Undoing { .. }) {
             let now = self.inner.clock.now();
             let entry = Entry::UndoFinished { at: now, undo: *undo, failure: failure.clone(), receipt: next_receipt(&effect) };
             let sealed = Sealed { outcome: word, result, by: None, started: now, ended: now };
             match self.inner.ledger.record(&effect, vec![entry], Some(sealed)).await {
-                Ok(_) => break,
+                Ok(_) => {
+                    observe::compensation_ended(failure.is_none(), now.since(since));
+                    break;
+                }
                 // Another worker wrote: perhaps the same end.
                 Err(LedgerError::Conflict) => effect = self.inner.ledger.load(effect.key).await?,
                 Err(error) => return Err(error),
             }
         }
-        Ok(answer)
+        Ok(told)
     }
 
     async fn run_recorded(&self, effect: Effect) -> Result<Answer, OperateError> {
         let tool = effect.opened.as_ref().map(|o| o.tool.to_string()).unwrap_or_default();
         let task = self.recorded_task(&effect).ok_or(OperateError::UnknownTool(tool))?;
         let started = Instant::now();
-        let answer = self.settle(task, effect).await;
-        Ok(self.stamped(started, answer))
+        let meters = self.inner.meters.of(&task.tool.name);
+        let told = self.settle_traced(task, effect).await;
+        Ok(self.counted(&meters, started, told))
     }
 
     fn undo_of(&self, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {

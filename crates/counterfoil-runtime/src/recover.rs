@@ -90,16 +90,17 @@ impl Runtime {
 
     /// Goes on with a recorded effect from what the ledger knows of it. `None`: its tool is not registered here.
     pub async fn resume(&self, key: EffectKey) -> Result<Option<Answer>, LedgerError> {
+        let started = Instant::now();
         let effect = self.inner.ledger.load(key).await?;
         if let State::Undoing { .. } = effect.state {
-            return self.continue_undo(effect).await.map(Some);
+            let told = self.continue_undo(effect).await?;
+            return Ok(Some(self.stamped(started, told.answer)));
         }
         let Some(mut task) = self.recorded_task(&effect) else { return Ok(None) };
         // Nobody waits for this answer: what is not ripe yet is looked at again.
         task.wait_until = self.inner.clock.now();
-        let started = Instant::now();
-        let answer = self.settle(task, effect).await;
-        Ok(Some(self.stamped(started, answer)))
+        let told = self.settle_traced(task, effect).await;
+        Ok(Some(self.stamped(started, told.answer)))
     }
 
     /// The call as it was recorded. Redacted arguments are not the arguments: such a call can be probed, not dispatched.

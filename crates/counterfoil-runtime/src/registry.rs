@@ -117,6 +117,11 @@ impl Registry {
         self.read().everyones.values().cloned().collect()
     }
 
+    /// Who registered tools of their own.
+    pub fn tenants(&self) -> Vec<Tenant> {
+        self.read().own.keys().cloned().collect()
+    }
+
     /// Everyone's and the tenant's own, by name.
     pub fn all_of(&self, tenant: &Tenant) -> Vec<Arc<Registered>> {
         let tools = self.read();

@@ -3,7 +3,9 @@
 //! Load, decide, do, record; again until there is an answer. The same loop serves a live call, a retry, a recovered effect and an undo: there is no
 //! second path. Work that has begun is not cancelled by a caller that goes away.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use counterfoil_core::call::{Family, Identity, MissingKeyArgument};
@@ -14,10 +16,12 @@ use counterfoil_core::redact::{Salt, redact_args};
 use counterfoil_core::retry::Series;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{
-    Call, CanonicalJson, Conditions, Decision, Effect, EffectKey, Fingerprint, Outcome, Tenant, Timestamp, ToolName, decide,
+    Call, CanonicalJson, Conditions, Decision, Effect, EffectKey, Fence, Fingerprint, Outcome, Tenant, Timestamp, ToolName, TraceContext,
+    decide,
 };
 use counterfoil_store::{StoreError, Version, Written};
 use tokio::sync::OnceCell;
+use tracing::Instrument;
 
 use crate::answer::{Answer, AnswerError, Ending, Status};
 use crate::budget;
@@ -30,9 +34,11 @@ use crate::heartbeat::Heartbeat;
 use crate::ledger::{Glance, Ledger, LedgerError, plain_summary};
 use crate::lend::{self, Lending};
 use crate::liveness::Liveness;
+use crate::observe::{Meters, Served, ToolMeters, decision_word};
 use crate::registry::{Registered, Registry};
 use crate::reports::Reports;
 use crate::tool::{self, Invocation, Runs, Stop};
+use crate::trace::{self, CallContext};
 use crate::undropped::Undropped;
 
 /// How often a waiter looks when the holder of the claim is another process, which cannot wake it.
@@ -63,9 +69,14 @@ pub(crate) struct Inner {
     pub heartbeat: Heartbeat,
     pub liveness: Liveness,
     pub mode: Mode,
+    pub meters: Arc<Meters>,
     reports: Reports,
     pub fresh: Fresh,
     salt: OnceCell<Salt>,
+    /// Whether a call that comes without a trace begins one.
+    begins_traces: AtomicBool,
+    /// Told of; see [`Runtime::know_tenants`].
+    tenants: Mutex<BTreeSet<Tenant>>,
 }
 
 /// One call on its way: what was asked, and what is known of it.
@@ -89,6 +100,27 @@ pub(crate) struct Task {
     pub doubtful: bool,
     /// A client asks for the permit.
     pub lending: Option<Box<Lending>>,
+    /// Where the call stands in its caller's trace.
+    pub trace: Option<TraceContext>,
+}
+
+/// An answer, and where it came from.
+pub(crate) struct Told {
+    pub answer: Answer,
+    pub served: Served,
+}
+
+impl Told {
+    fn replayed(answer: Answer) -> Self {
+        Self { answer, served: Served::FromLedger }
+    }
+}
+
+/// Nothing was run for it.
+impl From<Answer> for Told {
+    fn from(answer: Answer) -> Self {
+        Self { answer, served: Served::Otherwise }
+    }
 }
 
 impl Task {
@@ -106,13 +138,15 @@ impl Task {
             unrecorded: false,
             doubtful: false,
             lending: None,
+            trace: None,
         }
     }
 }
 
 impl Runtime {
     pub(crate) fn assemble(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, liveness: Liveness, mode: Mode) -> Self {
-        let gates = Gates::new(ledger.clone(), clock.clone());
+        let meters = Arc::new(Meters::new());
+        let gates = Gates::new(ledger.clone(), clock.clone(), meters.clone());
         let heartbeat = Heartbeat::start(ledger.clone());
         let inner = Inner {
             ledger,
@@ -122,9 +156,12 @@ impl Runtime {
             heartbeat,
             liveness,
             mode,
+            meters,
             reports: Reports::default(),
             fresh: Fresh::new(),
             salt: OnceCell::new(),
+            begins_traces: AtomicBool::new(false),
+            tenants: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -156,11 +193,41 @@ impl Runtime {
         &self.inner.ledger
     }
 
+    /// From now on a call that comes without a trace begins one: for programs that export traces.
+    pub fn begin_traces(&self) {
+        self.inner.begins_traces.store(true, Ordering::Relaxed);
+    }
+
+    /// Tenants whose open doubts [`crate::observe::scrape`] is to count from the start on. Whoever calls is known by then.
+    pub fn know_tenants(&self, tenants: impl IntoIterator<Item = Tenant>) {
+        // A set of names: whole at every moment.
+        self.inner.tenants.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).extend(tenants);
+    }
+
     /// Asks for a side effect. Same key and arguments: the same answer, and the world is touched at most once on a guess-free path.
     pub async fn call(&self, call: Call) -> Answer {
+        self.call_in(CallContext::default(), call).await
+    }
+
+    /// The same, with what comes along with the call and is no part of it.
+    pub async fn call_in(&self, context: CallContext, call: Call) -> Answer {
         let started = Instant::now();
-        let answer = self.answer(call).await;
-        self.stamped(started, answer)
+        let trace = self.inner.below(context.trace.as_ref());
+        let span = trace::call_span(&call, context.trace.as_ref(), trace.as_ref());
+        let tool = self.inner.tools.get(&call.tenant, &call.tool);
+        let meters = tool.as_ref().map_or_else(|| self.inner.meters.other(), |tool| self.inner.meters.of(&tool.name));
+        let told = match tool {
+            Some(tool) => self.answer(tool, call, trace).instrument(span.clone()).await,
+            None => self.unknown_tool(&call.tenant, &call.tool).into(),
+        };
+        trace::answered(&span, &told.answer);
+        self.counted(&meters, started, told)
+    }
+
+    /// An answer that somebody waits for: counted, and with what names this asking of it.
+    pub(crate) fn counted(&self, meters: &ToolMeters, started: Instant, told: Told) -> Answer {
+        meters.answered(told.answer.status, told.served, started.elapsed());
+        self.stamped(started, told.answer)
     }
 
     /// An answer with what names this asking of it.
@@ -174,28 +241,27 @@ impl Runtime {
         self.inner.fresh.uuid(self.inner.clock.now())
     }
 
-    async fn answer(&self, call: Call) -> Answer {
-        let tool = match self.tool_for(&call, Runs::Here) {
-            Ok(tool) => tool,
-            Err(answer) => return *answer,
-        };
+    async fn answer(&self, tool: Arc<Registered>, call: Call, trace: Option<TraceContext>) -> Told {
+        if let Err(refused) = fits(&tool, &call, Runs::Here) {
+            return (*refused).into();
+        }
         if tool.is_pure() || self.inner.mode == Mode::Off {
-            return Box::pin(self.unrecorded(&tool, &call)).await;
+            return Box::pin(self.unrecorded(&tool, &call, trace.as_ref())).await;
         }
         let task = match self.task(tool, call).await {
-            Ok(task) => task,
-            Err(answer) => return *answer,
+            Ok(task) => Task { trace, ..task },
+            Err(answer) => return (*answer).into(),
         };
         let effect = match self.look(&task).await {
             Ok(Glance::Whole(effect)) => effect,
-            Ok(Glance::Settled(settled)) => return Answer::replayed(task.key, settled.done),
-            Err(error) => return ledger_answer(&error, None),
+            Ok(Glance::Settled(settled)) => return Told::replayed(Answer::replayed(task.key, settled.done)),
+            Err(error) => return ledger_answer(&error, None).into(),
         };
         let (task, effect) = match task.family {
             None => (task, effect),
             Some(_) => match Box::pin(self.renew_window(task, effect)).await {
                 Ok(renewed) => renewed,
-                Err(answer) => return *answer,
+                Err(answer) => return (*answer).into(),
             },
         };
         match self.inner.mode {
@@ -209,23 +275,7 @@ impl Runtime {
         let Some(tool) = self.inner.tools.get(&call.tenant, &call.tool) else {
             return Err(Box::new(self.unknown_tool(&call.tenant, &call.tool)));
         };
-        let name = &tool.name;
-        match (runs, tool.runs()) {
-            (Runs::Here, Runs::Elsewhere) => {
-                let failure = tool::runs_elsewhere(name);
-                return Err(Box::new(Answer::refused(&failure.code, failure.message)));
-            }
-            (Runs::Elsewhere, Runs::Here) => {
-                let message = format!("{name} is run by this runtime, under permits of its own: call it instead of acquiring a permit");
-                return Err(Box::new(Answer::refused("tool_runs_here", message)));
-            }
-            _ => {}
-        }
-        if let Some(wrong) = tool.input.as_ref().and_then(|schema| schema.violations(&call.args.to_value())) {
-            let message = format!("the arguments of {name} do not fit its input schema: {wrong}");
-            return Err(Box::new(Answer::refused("invalid_arguments", message)));
-        }
-        Ok(tool)
+        fits(&tool, call, runs).map(|()| tool)
     }
 
     /// `Settled` only where its recorded result is the answer.
@@ -244,30 +294,45 @@ impl Runtime {
     }
 
     /// Replays at once; anything else goes on to its end, also when the caller goes away half-way.
-    pub(crate) fn settle(&self, task: Task, effect: Effect) -> impl Future<Output = Answer> + Send + use<> {
+    pub(crate) fn settle(&self, task: Task, effect: Effect) -> impl Future<Output = Told> + Send + use<> {
         let going_on = if matches!(self.inner.decide(&task, &effect), Ok(Decision::Replay)) {
-            Err(Answer { replayed: true, ..Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now()) })
+            let answer = Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now());
+            Err(Told::replayed(Answer { replayed: true, ..answer }))
         } else {
             Ok(Undropped::new(self.inner.clone().see_through(task, effect)))
         };
         async move {
             match going_on {
-                Ok(answer) => answer.await,
+                Ok(told) => told.await,
                 Err(replayed) => replayed,
             }
         }
     }
 
+    /// For what no live call asks for: recovery, undos, operators. No caller's trace reaches here; it may begin one of its own.
+    pub(crate) async fn settle_traced(&self, task: Task, effect: Effect) -> Told {
+        let trace = self.inner.below(None);
+        let span = trace::call_span(&task.call, None, trace.as_ref());
+        let told = self.settle(Task { trace, ..task }, effect).instrument(span.clone()).await;
+        trace::answered(&span, &told.answer);
+        told
+    }
+
     /// Shadow mode: a live call is never stopped, only told of. Recovery, undo and operators do not come through here: they always enforce.
-    async fn let_through(&self, mut task: Task, effect: Effect) -> Answer {
-        if !matches!(self.inner.decide(&task, &effect), Ok(Decision::Execute(_))) {
-            return self.shadow(&task, &format!("the effect is {}", effect.state.word())).await;
+    async fn let_through(&self, mut task: Task, effect: Effect) -> Told {
+        let decision = match self.inner.decide(&task, &effect) {
+            Ok(Decision::Execute(_)) => None,
+            Ok(decision) => Some(decision_word(&decision)),
+            Err(_) => Some("refuse"),
+        };
+        if let Some(decision) = decision {
+            return self.shadow(&task, decision, &format!("the effect is {}", effect.state.word())).await;
         }
         let runtime = self.clone();
         Undropped::new(async move {
             match runtime.inner.drive(&mut task, effect).await {
                 // Limits and breakers stop nothing either.
-                Ok((_, Ending::NotAdmitted(_, error))) => runtime.shadow(&task, &error.message).await,
+                Ok((_, Ending::NotAdmitted(_, error))) => runtime.shadow(&task, &error.code, &error.message).await,
                 driven => runtime.inner.dress(&task, driven),
             }
         })
@@ -332,11 +397,16 @@ impl Runtime {
         }
     }
 
-    async fn unrecorded(&self, tool: &Registered, call: &Call) -> Answer {
+    async fn unrecorded(&self, tool: &Registered, call: &Call, within: Option<&TraceContext>) -> Told {
         let key = call.fresh_key(&self.inner.fresh.nonce());
-        let outcome = execute::unrecorded(&*tool.tool, invocation(tool, call, key, 1, Stop::default())).await;
+        let trace = within.map(|within| self.inner.fresh.below(within));
+        let span = trace::attempt_span(1, Fence(0), within, trace.as_ref());
+        let invocation = Invocation { trace, ..invocation(tool, call, key, 1, Stop::default()) };
+        let outcome = execute::unrecorded(&*tool.tool, invocation).instrument(span.clone()).await;
+        trace::attempted(&span, &outcome);
+        self.inner.meters.of(&tool.name).attempted(&outcome);
         let blank = Answer { attempt: 1, ..Answer::refused("", "") };
-        match outcome {
+        let answer = match outcome {
             Outcome::Done(success) => {
                 let world = if tool.is_pure() { WorldSemantics::Pure } else { WorldSemantics::SideEffectCommitted };
                 Answer {
@@ -356,13 +426,15 @@ impl Runtime {
                 let world = if tool.is_pure() { WorldSemantics::PermanentFailure } else { WorldSemantics::InDoubt };
                 Answer { status, error: Some((&failure).into()), outcome: world.word(), ..blank }
             }
-        }
+        };
+        Told { answer, served: Served::Ran { recorded: false } }
     }
 
     /// What shadow mode does instead of stopping a call: says so, and runs it unprotected.
-    async fn shadow(&self, task: &Task, why: &str) -> Answer {
-        tracing::warn!(effect = %task.key, tool = %task.tool.name, why, "shadow: this call would have been stopped; it runs unprotected");
-        self.unrecorded(&task.tool, &task.call).await
+    async fn shadow(&self, task: &Task, decision: &str, why: &str) -> Told {
+        tracing::warn!(effect = %task.key, tool = %task.tool.name, decision, why, "shadow: this call would have been stopped; it runs unprotected");
+        self.inner.meters.of(&task.tool.name).shadowed(decision);
+        self.unrecorded(&task.tool, &task.call, task.trace.as_ref()).await
     }
 
     fn unknown_tool(&self, tenant: &Tenant, name: &ToolName) -> Answer {
@@ -371,6 +443,27 @@ impl Runtime {
             None => "`counterfoil tools list` shows what there is".into(),
         };
         Answer::refused("unknown_tool", format!("there is no tool {name}; {hint}"))
+    }
+}
+
+/// Whether the tool is run where it is asked for, and the arguments fit it.
+fn fits(tool: &Registered, call: &Call, runs: Runs) -> Result<(), Box<Answer>> {
+    let name = &tool.name;
+    let refused = |code: &str, message: String| Err(Box::new(Answer::refused(code, message)));
+    match (runs, tool.runs()) {
+        (Runs::Here, Runs::Elsewhere) => {
+            let failure = tool::runs_elsewhere(name);
+            return refused(&failure.code, failure.message);
+        }
+        (Runs::Elsewhere, Runs::Here) => {
+            let message = format!("{name} is run by this runtime, under permits of its own: call it instead of acquiring a permit");
+            return refused("tool_runs_here", message);
+        }
+        _ => {}
+    }
+    match tool.input.as_ref().and_then(|schema| schema.violations(&call.args.to_value())) {
+        Some(wrong) => refused("invalid_arguments", format!("the arguments of {name} do not fit its input schema: {wrong}")),
+        None => Ok(()),
     }
 }
 
@@ -385,11 +478,12 @@ pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt
         timeout: tool.policy.timeout,
         result_bytes_max: tool.policy.result_bytes_max,
         stop,
+        trace: None,
     }
 }
 
 impl Inner {
-    async fn see_through(self: Arc<Self>, mut task: Task, effect: Effect) -> Answer {
+    async fn see_through(self: Arc<Self>, mut task: Task, effect: Effect) -> Told {
         let driven = self.drive(&mut task, effect).await;
         self.dress(&task, driven)
     }
@@ -469,8 +563,14 @@ impl Inner {
         task.series.attempts += 1;
         task.unrecorded = true;
         let alive = self.heartbeat.watch(&permit);
-        let invocation = invocation(&task.tool, &task.call, task.key, attempt.number, permit.stop());
-        let outcome = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone()).await; // the world changes
+        let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
+        let span = trace::attempt_span(attempt.number, attempt.fence, task.trace.as_ref(), trace.as_ref());
+        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, task.key, attempt.number, permit.stop()) };
+        let attempting = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone());
+        let outcome = attempting.instrument(span.clone()).await; // the world changes
+        trace::attempted(&span, &outcome);
+        drop(span);
+        self.meters.of(&task.tool.name).attempted(&outcome);
         let concluding = Concluding {
             tool: task.tool.clone(),
             invocation,
@@ -501,8 +601,13 @@ impl Inner {
 
     async fn probe(&self, task: &mut Task, effect: &Effect) -> Result<Effect, LedgerError> {
         task.series.probes += 1;
-        let invocation = invocation(&task.tool, &task.call, task.key, effect.attempts, Stop::default());
-        let answer = execute::probe(&*task.tool.tool, invocation.clone(), task.tool.policy.timeout).await;
+        let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
+        let span = trace::probe_span(task.trace.as_ref(), trace.as_ref());
+        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, task.key, effect.attempts, Stop::default()) };
+        let asking = execute::probe(&*task.tool.tool, invocation.clone(), task.tool.policy.timeout);
+        let answer = asking.instrument(span.clone()).await;
+        trace::probed(&span, &answer);
+        drop(span);
         let salt = if task.tool.policy.redact.is_empty() { None } else { Some(self.salt(&task.call.tenant).await?) };
         conclude::probed(&self.ledger, effect, &task.tool, &invocation, answer, salt.as_ref(), self.clock.now()).await
     }
@@ -586,8 +691,8 @@ impl Inner {
         }
     }
 
-    pub(crate) fn dress(&self, task: &Task, driven: Result<(Effect, Ending), LedgerError>) -> Answer {
-        match driven {
+    pub(crate) fn dress(&self, task: &Task, driven: Result<(Effect, Ending), LedgerError>) -> Told {
+        let answer = match driven {
             Ok((effect, ending)) => {
                 let recorded = matches!(ending, Ending::Recorded);
                 let replayed = recorded && task.series.attempts == 0 && task.series.probes == 0;
@@ -598,7 +703,29 @@ impl Inner {
                 Answer { replayed, ..if given_up { answer.given_up() } else { answer } }
             }
             Err(error) => ledger_answer(&error, Some(task)),
+        };
+        let served = match answer.replayed {
+            true => Served::FromLedger,
+            false if task.series.attempts > 0 => Served::Ran { recorded: true },
+            false => Served::Otherwise,
+        };
+        Told { answer, served }
+    }
+
+    /// Where a call stands that came from there. Nowhere, if neither its caller nor this program traces.
+    pub(crate) fn below(&self, caller: Option<&TraceContext>) -> Option<TraceContext> {
+        match caller {
+            Some(caller) => Some(self.fresh.below(caller)),
+            None => self.begins_traces.load(Ordering::Relaxed).then(|| self.fresh.root()),
         }
+    }
+
+    /// Those it was told of, those that called, those with tools of their own.
+    pub(crate) fn known_tenants(&self) -> BTreeSet<Tenant> {
+        let mut known = self.tenants.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        known.extend(self.gates.tenants());
+        known.extend(self.tools.tenants());
+        known
     }
 
     pub(crate) async fn salt(&self, tenant: &Tenant) -> Result<Salt, LedgerError> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, RunId, Success, Tenant, ToolName};
+use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, RunId, Success, Tenant, ToolName, TraceContext};
 
 pub type ToolFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -57,6 +57,8 @@ pub struct Invocation {
     /// Largest result kept in full.
     pub result_bytes_max: usize,
     pub stop: Stop,
+    /// Where this attempt stands in the caller's trace: goes downstream as `traceparent`, with a span id of its own for each attempt.
+    pub trace: Option<TraceContext>,
 }
 
 /// What a probe learned.

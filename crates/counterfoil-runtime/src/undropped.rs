@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
+use tracing::Instrument;
 
 pub struct Undropped<T: Send + 'static> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
@@ -36,7 +37,8 @@ impl<T: Send + 'static> Future for Undropped<T> {
 impl<T: Send + 'static> Drop for Undropped<T> {
     fn drop(&mut self) {
         if let Some(future) = self.future.take() {
-            self.handle.spawn(async move { drop(future.await) });
+            // Dropped within its caller's span: what it goes on to do is still told there.
+            self.handle.spawn(async move { drop(future.await) }.in_current_span());
         }
     }
 }

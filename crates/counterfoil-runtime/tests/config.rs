@@ -42,6 +42,7 @@ async fn the_starter_does_what_it_says() {
             timeout: Duration::from_secs(5),
             result_bytes_max: 1 << 20,
             stop: Default::default(),
+            trace: None,
         });
         match outcome.await {
             Outcome::Done(success) => success.result.to_value(),

@@ -13,6 +13,7 @@ mod events;
 pub mod guard;
 mod health;
 mod lend;
+pub mod otlp;
 pub mod problem;
 pub mod requests;
 pub mod router;

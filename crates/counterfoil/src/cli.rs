@@ -47,11 +47,15 @@ pub struct Global {
     /// Print JSON on stdout
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to log to stderr
-    #[arg(long, global = true, env = "COUNTERFOIL_LOG", value_enum, default_value_t = Log::Warn, value_name = "LEVEL")]
-    pub log: Log,
+    /// What to log to stderr: a level, or a level and a format (info,json)
+    #[arg(long, global = true, env = "COUNTERFOIL_LOG", value_enum, value_delimiter = ',', default_value = "warn", value_name = "LEVEL")]
+    pub log: Vec<Log>,
+    /// How to log: lines for people, or one JSON object per line
+    #[arg(long, global = true, env = "COUNTERFOIL_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 }
 
+/// A word of `--log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Log {
     Off,
@@ -59,6 +63,39 @@ pub enum Log {
     Warn,
     Info,
     Debug,
+    Json,
+    Pretty,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Pretty,
+    Json,
+}
+
+impl Global {
+    /// The level that was named last, or `warn`.
+    pub fn log_level(&self) -> &'static str {
+        let level = |word: &Log| match word {
+            Log::Off => Some("off"),
+            Log::Error => Some("error"),
+            Log::Warn => Some("warn"),
+            Log::Info => Some("info"),
+            Log::Debug => Some("debug"),
+            Log::Json | Log::Pretty => None,
+        };
+        self.log.iter().rev().find_map(level).unwrap_or("warn")
+    }
+
+    /// The format of `--log-format`, or the one that `--log` named last, or the one for people.
+    pub fn log_format(&self) -> LogFormat {
+        let format = |word: &Log| match word {
+            Log::Json => Some(LogFormat::Json),
+            Log::Pretty => Some(LogFormat::Pretty),
+            _ => None,
+        };
+        self.log_format.or_else(|| self.log.iter().rev().find_map(format)).unwrap_or(LogFormat::Pretty)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -424,4 +461,26 @@ pub struct BenchArgs {
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_logged_and_how() {
+        let check = |typed: &[&str], level: &str, format: LogFormat| {
+            let cli = Cli::parse_from(["counterfoil"].iter().chain(typed).chain(&["doctor"]));
+            assert_eq!((cli.global.log_level(), cli.global.log_format()), (level, format), "{typed:?}");
+        };
+        check(&[], "warn", LogFormat::Pretty);
+        check(&["--log", "debug"], "debug", LogFormat::Pretty);
+        check(&["--log", "json"], "warn", LogFormat::Json);
+        check(&["--log", "pretty"], "warn", LogFormat::Pretty);
+        check(&["--log", "info,json"], "info", LogFormat::Json);
+        check(&["--log", "json", "--log", "info"], "info", LogFormat::Json);
+        check(&["--log-format", "json"], "warn", LogFormat::Json);
+        check(&["--log", "error,json", "--log-format", "pretty"], "error", LogFormat::Pretty);
+        assert!(Cli::try_parse_from(["counterfoil", "--log", "loud", "doctor"]).is_err());
+    }
 }

@@ -64,6 +64,7 @@ pub fn runtime(opened: &Opened, config: &Config) -> Result<Runtime, ComposeError
         let path = opened.workers_dir.as_deref().unwrap_or(Path::new("")).display().to_string();
         ComposeError::Workers { path, source }
     })?;
+    runtime.know_tenants([config.tenant.clone()]);
     for spec in &config.tools {
         for tool in registered(spec)? {
             runtime.register(tool);

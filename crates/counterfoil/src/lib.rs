@@ -45,8 +45,8 @@ pub use counterfoil_store as store;
 /// What most programs need.
 pub mod prelude {
     pub use counterfoil_core::policy::{EffectClass, Policy, Repeat};
-    pub use counterfoil_core::{Failure, Outcome};
-    pub use counterfoil_runtime::{Answer, FnTool, Invocation, ProbeAnswer, Registered, Runtime, Status, Tool, ToolError};
+    pub use counterfoil_core::{Failure, Outcome, TraceContext};
+    pub use counterfoil_runtime::{Answer, CallContext, FnTool, Invocation, ProbeAnswer, Registered, Runtime, Status, Tool, ToolError};
 }
 
 #[derive(Debug, Error)]

@@ -21,7 +21,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    output::start_logging(cli.global.log);
+    // Dropped last: the spans of what was done are still sent.
+    let _traces = output::start_logging(&cli.global);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return output::failed(&cli.global, &anyhow::anyhow!("threads cannot be started: {error}")),

@@ -6,9 +6,12 @@ use std::process::ExitCode;
 use comfy_table::{ContentArrangement, Table, presets};
 use counterfoil_runtime::ledger::LedgerError;
 use counterfoil_runtime::{Answer, Status};
+use counterfoil_server::otlp;
 use serde::Serialize;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::cli::{Global, Log};
+use crate::cli::{Global, LogFormat};
 
 /// Documented in the help and in the README; scripts rely on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,19 +52,37 @@ impl Refused {
     }
 }
 
-pub fn start_logging(level: Log) {
-    let filter = match level {
-        Log::Off => "off",
-        Log::Error => "error",
-        Log::Warn => "warn",
-        Log::Info => "info",
-        Log::Debug => "debug",
+/// Logs to stderr; exports traces where the environment names a collector. To be kept until the program ends.
+pub fn start_logging(global: &Global) -> Option<otlp::Guard> {
+    let filter = tracing_subscriber::EnvFilter::new(format!("{},hyper=warn,h2=warn,reqwest=warn,rustls=warn", global.log_level()));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match global.log_format() {
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
+        LogFormat::Pretty => {
+            // Colours are for eyes: not for a file, a pipe, or whoever said NO_COLOR.
+            let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+            lines.with_ansi(colours).with_target(false).without_time().boxed()
+        }
     };
-    let filter = tracing_subscriber::EnvFilter::new(format!("{filter},hyper=warn,reqwest=warn,rustls=warn"));
-    // Colours are for eyes: not for a file, a pipe, or whoever said NO_COLOR.
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
-    lines.with_target(false).without_time().init();
+    let traces = trace_settings().map(otlp::start).transpose();
+    let (layer, guard, error) = match traces {
+        Ok(started) => {
+            let (layer, guard) = started.unzip();
+            (layer.map(|layer| layer.with_filter(otlp::filter())), guard, None)
+        }
+        Err(error) => (None, None, Some(error)),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(layer).init();
+    if let Some(error) = error {
+        // Calls do not depend on being watched.
+        tracing::warn!(%error, "traces are not exported");
+    }
+    guard
+}
+
+/// Where traces go, if anywhere.
+pub fn trace_settings() -> Option<otlp::Settings> {
+    otlp::Settings::from_env("counterfoil")
 }
 
 pub fn failed(global: &Global, error: &anyhow::Error) -> ExitCode {

@@ -21,6 +21,8 @@ use self::command::CommandAction;
 use self::file::FileAction;
 pub use self::file::FileUndo;
 use self::http::HttpAction;
+/// For every other HTTP client of the program: they trust whom the tools trust.
+pub use self::http::tls_config;
 use self::probe::Probe;
 use self::scope::Environment;
 use crate::spec::{Action, ToolSpec, UndoSpec};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::outcome::Flag;
-use counterfoil_core::{CanonicalJson, Outcome};
+use counterfoil_core::{CanonicalJson, Outcome, TraceContext};
 use counterfoil_runtime::spec::{Action, Ask, CommandSpec, ProbeSpec};
-use counterfoil_runtime::tool::ProbeAnswer;
+use counterfoil_runtime::tool::{Invocation, ProbeAnswer};
 use counterfoil_runtime::tools::build;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -220,4 +220,22 @@ async fn a_command_can_ask_too() {
         assert!(matches!(&answer, ProbeAnswer::CannotTell(reason) if reason.contains(why)), "{script}: {answer:?}");
     }
     assert!(!folder.path().join("seen").exists(), "asking does nothing");
+}
+
+#[tokio::test]
+async fn a_command_knows_its_place_in_the_trace() {
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let trace = TraceContext::parse(parent).unwrap().with_state("vendor=opaque");
+    let traced = Invocation { trace: Some(trace), ..call(json!({})) };
+    let variables = |outcome: Outcome| done(outcome).result.to_value().as_str().unwrap().to_owned();
+    let printed = variables(tool(&spec(Action::Command(command(&["env"])))).invoke(traced.clone()).await);
+    assert!(printed.contains(&format!("TRACEPARENT={parent}\n")) || printed.ends_with(&format!("TRACEPARENT={parent}")), "{printed}");
+    assert!(printed.contains("TRACESTATE=vendor=opaque"), "{printed}");
+
+    let own = CommandSpec { env: BTreeMap::from([("TRACEPARENT".into(), text("mine"))]), ..command(&["env"]) };
+    let printed = variables(tool(&spec(Action::Command(own))).invoke(traced).await);
+    assert!(printed.contains("TRACEPARENT=mine"), "{printed}");
+
+    let untraced = variables(tool(&spec(Action::Command(command(&["env"])))).invoke(call(json!({}))).await);
+    assert!(!untraced.contains("TRACE"), "{untraced}");
 }

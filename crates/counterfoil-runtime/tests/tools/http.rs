@@ -1,17 +1,21 @@
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::outcome::Flag;
-use counterfoil_core::{CanonicalJson, Json, Outcome, ToolName};
+use counterfoil_core::{Call, CanonicalJson, Json, Outcome, ToolName, TraceContext};
 use counterfoil_runtime::spec::{Action, Ask, Egress, HttpBody, HttpSpec, ProbeSpec, StatusRange, ToolSpec, UndoSpec};
 use counterfoil_runtime::tool::ProbeAnswer;
 use counterfoil_runtime::tools::{BuildError, build};
+use counterfoil_runtime::{Builder, CallContext, Invocation, Registered, Status};
+use counterfoil_store::memory::Memory;
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::support::*;
-use crate::world::{Reply, World, ok, status};
+use crate::world::{Reply, Seen, World, ok, status};
 
 #[tokio::test]
 async fn a_success_is_kept_byte_for_byte_and_the_key_went_along() {
@@ -416,4 +420,81 @@ async fn only_named_variables_are_in_scope() {
     let sneaky = HttpSpec { headers: vec![("X-Any".into(), text("${env[args.name]}"))], ..http("POST", &world.url("/")) };
     assert_eq!(not_done(http_tool(sneaky).invoke(call(json!({"name": "PATH"}))).await).code, "template_failed");
     assert_eq!(world.seen().len(), 1);
+}
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const SPAN: &str = "b7ad6b7169203331";
+
+/// The trace and the span of a request, as the world read them.
+fn trace_of(seen: &Seen) -> (String, String) {
+    let parent = seen.header("traceparent").expect("a traceparent");
+    let trace = TraceContext::parse(parent).expect("as W3C has it");
+    assert_eq!(trace.to_string(), parent);
+    (trace.trace.to_string(), trace.span.to_string())
+}
+
+#[tokio::test]
+async fn every_attempt_is_a_span_of_its_own_in_the_callers_trace() {
+    let requests = AtomicU32::new(0);
+    let world = World::serve(move |_| match requests.fetch_add(1, Ordering::SeqCst) {
+        0 | 1 => status("503 Service Unavailable", "", ""),
+        _ => ok("1"),
+    })
+    .await;
+    let mut spec = spec(Action::Http(http("POST", &world.url("/"))));
+    spec.policy.retry.first = Duration::from_millis(1);
+    let runtime = Builder::new(Arc::new(Memory::default())).build().unwrap();
+    runtime.register(Registered::new(spec.name.clone(), tool(&spec), spec.policy.clone()));
+    let asked = Call {
+        tenant: "acme".parse().unwrap(),
+        caller: "test".parse().unwrap(),
+        tool: spec.name,
+        args: CanonicalJson::parse("{}").unwrap(),
+        key: Some("k1".parse().unwrap()),
+        run: None,
+        step: None,
+        ordinal: 0,
+    };
+    let context = CallContext::from_w3c(Some(&format!("00-{TRACE}-{SPAN}-01")), Some("vendor=opaque, other@x=1"));
+    let answer = runtime.call_in(context, asked.clone()).await;
+    assert_eq!(answer.status, Status::Success);
+
+    let seen = world.seen();
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|seen| trace_of(seen).0 == TRACE));
+    assert!(seen.iter().all(|seen| seen.header("tracestate") == Some("vendor=opaque, other@x=1")));
+    let spans: HashSet<String> = seen.iter().map(|seen| trace_of(seen).1).collect();
+    assert!(spans.len() == 3 && !spans.contains(SPAN), "{spans:?}");
+
+    // The trace is no part of the call: from another one, it is the same effect.
+    let elsewhere = CallContext::from_w3c(Some(&format!("00-{}-{SPAN}-00", TRACE.replace('0', "1"))), None);
+    let again = runtime.call_in(elsewhere, asked.clone()).await;
+    assert!(again.replayed && again.effect == answer.effect);
+    assert_eq!(world.seen().len(), 3);
+
+    // Without a caller's trace nothing is sent, unless this program traces by itself.
+    runtime.call(Call { key: Some("k2".parse().unwrap()), ..asked.clone() }).await;
+    assert_eq!(world.seen()[3].header("traceparent"), None);
+    runtime.begin_traces();
+    runtime.call(Call { key: Some("k3".parse().unwrap()), ..asked }).await;
+    assert!(trace_of(&world.seen()[4]).0 != TRACE);
+}
+
+#[tokio::test]
+async fn the_operators_own_traceparent_wins_and_none_goes_to_another_server() {
+    let other = World::serve(|_| ok("1")).await;
+    let away = other.url("/");
+    let world = World::serve(move |_| status("302 Found", &format!("location: {away}\r\n"), "")).await;
+    let traced = Invocation { trace: TraceContext::parse(&format!("00-{TRACE}-{SPAN}-01")).ok(), ..call(json!({})) };
+    let own = HttpSpec { headers: vec![("Traceparent".into(), text("mine"))], ..http("POST", &world.url("/")) };
+    http_tool(own).invoke(traced.clone()).await;
+    assert_eq!(world.seen()[0].header("traceparent"), Some("mine"));
+
+    let mut spec = read_only(spec(Action::Http(HttpSpec { redirects_max: 1, ..http("GET", &world.url("/")) })));
+    if let Action::Http(http) = &mut spec.action {
+        http.egress = Arc::new(Egress { allow: vec!["127.0.0.1".into()], allow_private: true, strict: false });
+    }
+    done(tool(&spec).invoke(traced).await);
+    assert_eq!(trace_of(&world.seen()[1]).1, SPAN);
+    assert_eq!(other.seen()[0].header("traceparent"), None);
 }

@@ -85,6 +85,7 @@ pub fn call(args: serde_json::Value) -> Invocation {
         timeout: Duration::from_secs(30),
         result_bytes_max: 1 << 20,
         stop: Default::default(),
+        trace: None,
     }
 }
 

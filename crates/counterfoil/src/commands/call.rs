@@ -7,7 +7,7 @@ use counterfoil_core::canonical::{ARGS_BYTES_MAX, CanonicalJson};
 use counterfoil_core::ids::{CallKey, Kind, Name, NameError};
 use counterfoil_core::{Call, Caller, RunId, StepPath, ToolName};
 
-use counterfoil_runtime::Status;
+use counterfoil_runtime::{CallContext, Status};
 
 use super::house::House;
 use crate::cli::{CallArgs, Global};
@@ -28,13 +28,15 @@ pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
         CanonicalJson::parse(&json).map_err(|e| Refused::usage("invalid_arguments", format!("--args: {e}; nothing was run")))?;
     let house = House::open(global)?;
     let call = Call { tenant: house.config.tenant.clone(), caller, tool, args: canonical, key, run, step, ordinal: args.ordinal };
-    let answer = house.runtime.call(call.clone()).await;
+    let variable = |name| std::env::var(name).ok();
+    let context = CallContext::from_w3c(variable("TRACEPARENT").as_deref(), variable("TRACESTATE").as_deref());
+    let answer = house.runtime.call_in(context.clone(), call.clone()).await;
     if answer.error.as_ref().is_some_and(|e| e.code == "store_unavailable")
         && house.runtime.reports_in(REPORTS_WAIT).await
         && answer.status == Status::InDoubt
     {
         // What the tool said is in the ledger after all: the same call is now answered from it.
-        return Ok(output::answer(global, &house.runtime.call(call).await));
+        return Ok(output::answer(global, &house.runtime.call_in(context, call).await));
     }
     Ok(output::answer(global, &answer))
 }

@@ -7,7 +7,7 @@ use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME};
 
 use crate::cli::Global;
-use crate::output::{Exit, Refused};
+use crate::output::{Exit, Refused, trace_settings};
 
 pub struct House {
     pub config: Config,
@@ -26,6 +26,9 @@ impl House {
 pub fn open(config: &Config) -> anyhow::Result<(Runtime, Option<PathBuf>)> {
     let opened = compose::open_store(&config.store).map_err(open_refused)?;
     let runtime = compose::runtime(&opened, config).map_err(open_refused)?;
+    if trace_settings().is_some() {
+        runtime.begin_traces();
+    }
     Ok((runtime, opened.sqlite.map(|sqlite| sqlite.path().to_owned())))
 }
 

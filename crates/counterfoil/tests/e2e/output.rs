@@ -109,6 +109,22 @@ fn people_read_tables_and_short_stories() {
     assert_eq!(lab.world.acted("/charge"), 1);
 }
 
+#[test]
+fn logs_are_json_lines_that_tell_of_changes_and_of_no_secret() {
+    const SECRET: &str = "4111111111111111";
+    let lab = Lab::new("tools:\n  charge:\n    http: { method: POST, url: \"WORLD/charge\", json: \"${args}\" }\n    redact: [card]\n");
+    lab.world.then("/charge", json!({ "status": 500 }));
+    let call = ["call", "charge", "--args", r#"{"card":"4111111111111111"}"#, "--key", "k"];
+    let run = lab.json(&[&["--log", "debug,json"], &call[..]].concat());
+    assert_eq!(run.code, EXIT_IN_DOUBT, "{run:?}");
+    let lines: Vec<Value> = run.stderr.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line")).collect();
+    let doubt = lines.iter().find(|line| line["to"] == "in_doubt").expect(&run.stderr);
+    assert_eq!((&doubt["from"], &doubt["tool"], &doubt["level"]), (&json!("running"), &json!("charge"), &json!("INFO")));
+    assert_eq!(doubt["effect"], run.effect());
+    assert!(doubt["timestamp"].is_string() && doubt["span"]["name"] == "tool_execution", "{doubt}");
+    assert!(!run.stderr.contains(SECRET) && !run.stdout.contains(SECRET), "{run:?}");
+}
+
 fn words(table: &str, line: usize) -> Vec<&str> {
     table.lines().nth(line).unwrap_or_else(|| panic!("no line {line}: {table}")).split_whitespace().collect()
 }

@@ -2,8 +2,8 @@
 //!
 //! Exit 0 is done. Any other exit is the command's word that it failed, not that it did nothing: it may have acted halfway, so the outcome
 //! is unknown, unless the exit code is declared under `rejected_exit` or `retriable_exit`. Ended by a signal: unknown. Not started: not done.
-//! The environment is empty but for `pass_env`, `env` and COUNTERFOIL_KEY, COUNTERFOIL_ATTEMPT, COUNTERFOIL_TOOL; PATH is a
-//! fixed default unless it is named. The program is the operator's choice, never an argument's, and no argument can pose as an option.
+//! The environment is empty but for `pass_env`, `env` and COUNTERFOIL_KEY, COUNTERFOIL_ATTEMPT, COUNTERFOIL_TOOL, and TRACEPARENT within a trace;
+//! PATH is a fixed default unless it is named. The program is the operator's choice, never an argument's, and no argument can pose as an option.
 
 mod process;
 
@@ -73,6 +73,14 @@ impl CommandAction {
         let mut command = Command::new(&argv[0]);
         command.args(&argv[1..]).env_clear().env("PATH", PATH_DEFAULT);
         command.envs(self.passed.iter().map(|(name, value)| (name, value)));
+        if let Some(trace) = &invocation.trace {
+            command.env("TRACEPARENT", trace.to_string());
+            // Not the state of another trace, from `pass_env`.
+            match trace.state() {
+                Some(state) => command.env("TRACESTATE", state),
+                None => command.env_remove("TRACESTATE"),
+            };
+        }
         for (name, template) in &self.spec.env {
             command.env(name, template.render(scope).map_err(|e| template_failed(&e))?);
         }

@@ -9,6 +9,8 @@ mod egress;
 mod exchange;
 mod tls;
 
+pub use self::tls::config as tls_config;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +30,9 @@ use super::{Broken, BuildError, template_failed};
 use crate::spec::{HttpBody, HttpSpec};
 use crate::template::{Expr, Scope};
 use crate::tool::Invocation;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Longest wait for the body of an error answer: what it says is already certain without it.
 const DETAIL_WAIT: Duration = Duration::from_millis(500);
@@ -134,6 +139,10 @@ impl HttpAction {
         if let Some(name) = &self.key_header {
             headers.insert(name.clone(), header_value(name, &invocation.key.to_string())?);
         }
+        if let Some(trace) = &invocation.trace {
+            headers.insert(TRACEPARENT, plain(&trace.to_string()));
+            headers.extend(trace.state().map(|state| (TRACESTATE, plain(state))));
+        }
         let (body, content_type) = match &self.spec.body {
             HttpBody::None => (None, None),
             HttpBody::Json(template) => (Some(template.render_json(scope)), Some("application/json")),
@@ -191,6 +200,10 @@ fn head(response: &Response) -> AnswerHead {
         status: response.status().as_u16(),
         headers: headers.keys().map(|name| (name.as_str().to_owned(), value(name))).collect(),
     }
+}
+
+fn plain(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("a trace context is printable ASCII")
 }
 
 fn header_value(name: &HeaderName, text: &str) -> Result<HeaderValue, Failure> {

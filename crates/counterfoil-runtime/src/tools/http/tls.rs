@@ -6,7 +6,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 
 /// Read once per process: it takes a while, and every tool trusts the same.
-pub(super) fn config() -> ClientConfig {
+pub fn config() -> ClientConfig {
     static CONFIG: LazyLock<ClientConfig> = LazyLock::new(load);
     CONFIG.clone()
 }
