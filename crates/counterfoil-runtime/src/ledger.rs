@@ -291,7 +291,7 @@ impl Ledger {
         permit.lease.lose();
         loop {
             let effect = self.load(permit.lease.key).await?;
-            if effect.expired || effect.opened.is_none() {
+            if effect.expired || effect.latest().is_none() {
                 return Ok(effect);
             }
             let (result, word) = match &outcome {
@@ -362,7 +362,7 @@ impl Ledger {
         Ok((next, Request { writes, receipt }))
     }
 
-    /// A stream whose newest record is its whole state: breakers, budgets, windows.
+    /// A stream whose newest record is its whole state: breakers, budgets, windows, modes.
     pub async fn newest<T: serde::de::DeserializeOwned>(&self, stream: StreamId) -> Result<(Version, Option<T>), LedgerError> {
         let history = self.store.load(stream, Reach::Newest(1)).await?;
         let Some(record) = history.records.last() else { return Ok((history.version, None)) };
@@ -478,7 +478,7 @@ pub fn digest_of(failure: &counterfoil_core::Failure) -> Digest32 {
 }
 
 fn draft(effect: &Effect, sealed: Sealed<'_>) -> Draft {
-    let opened = effect.opened.as_ref().expect("an effect that ends was opened");
+    let opened = effect.latest().expect("an effect that ends was opened");
     Draft {
         id: ReceiptId::new(&effect.key, effect.version),
         tenant: opened.tenant.clone(),

@@ -29,6 +29,7 @@ use crate::gate::Gates;
 use crate::heartbeat::Heartbeat;
 use crate::ledger::{Glance, Ledger, LedgerError, plain_summary};
 use crate::liveness::Liveness;
+use crate::mode::{Configured, Mode, Modes, Stopped};
 use crate::registry::{Registered, Registry};
 use crate::reports::Reports;
 use crate::tool::{Invocation, Stop};
@@ -36,17 +37,6 @@ use crate::undropped::Undropped;
 
 /// How often a waiter looks when the holder of the claim is another process, which cannot wake it.
 const OTHER_PROCESS_LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// Whether the ledger's word is law.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    #[default]
-    Enforce,
-    /// Logs what it would have stopped, and runs it.
-    Shadow,
-    /// Runs everything, records nothing.
-    Off,
-}
 
 /// Embeds the whole of Counterfoil. Cheap to clone.
 #[derive(Clone)]
@@ -61,7 +51,7 @@ pub(crate) struct Inner {
     pub clock: Arc<dyn Clock>,
     pub heartbeat: Heartbeat,
     pub liveness: Liveness,
-    pub mode: Mode,
+    pub modes: Modes,
     reports: Reports,
     fresh: Fresh,
     salt: OnceCell<Salt>,
@@ -107,8 +97,9 @@ impl Task {
 }
 
 impl Runtime {
-    pub(crate) fn assemble(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, liveness: Liveness, mode: Mode) -> Self {
+    pub(crate) fn assemble(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, liveness: Liveness, configured: Configured) -> Self {
         let gates = Gates::new(ledger.clone(), clock.clone());
+        let modes = Modes::new(ledger.clone(), clock.clone(), configured);
         let heartbeat = Heartbeat::start(ledger.clone());
         let inner = Inner {
             ledger,
@@ -117,7 +108,7 @@ impl Runtime {
             clock,
             heartbeat,
             liveness,
-            mode,
+            modes,
             reports: Reports::default(),
             fresh: Fresh::new(),
             salt: OnceCell::new(),
@@ -165,14 +156,15 @@ impl Runtime {
         if let Some(wrong) = tool.input.as_ref().and_then(|schema| schema.violations(&call.args.to_value())) {
             return Answer::refused("invalid_arguments", format!("the arguments of {} do not fit its input schema: {wrong}", tool.name));
         }
-        if tool.is_pure() || self.inner.mode == Mode::Off {
+        let mode = if tool.is_pure() { Mode::Off } else { self.inner.modes.of(&tool.name).await };
+        if mode == Mode::Off {
             return Box::pin(self.unrecorded(&tool, &call)).await;
         }
         let task = match self.task(tool, call).await {
             Ok(task) => task,
             Err(answer) => return *answer,
         };
-        let effect = match self.look(&task).await {
+        let effect = match self.look(&task, mode).await {
             Ok(Glance::Whole(effect)) => effect,
             Ok(Glance::Settled(settled)) => return Answer::replayed(task.key, settled.done),
             Err(error) => return ledger_answer(&error, None),
@@ -184,17 +176,17 @@ impl Runtime {
                 Err(answer) => return *answer,
             },
         };
-        match self.inner.mode {
+        match mode {
             Mode::Shadow => Box::pin(self.let_through(task, effect)).await,
             _ => self.settle(task, effect).await,
         }
     }
 
     /// `Settled` only where its recorded result is the answer.
-    async fn look(&self, task: &Task) -> Result<Glance, LedgerError> {
+    async fn look(&self, task: &Task, mode: Mode) -> Result<Glance, LedgerError> {
         let ledger = &self.inner.ledger;
         // Whether a window is over, or what shadow mode lets through, depends on more than the result.
-        if task.family.is_some() || self.inner.mode == Mode::Shadow {
+        if task.family.is_some() || mode == Mode::Shadow {
             return ledger.load(task.key).await.map(Glance::Whole);
         }
         match ledger.glance(task.key).await? {
@@ -222,14 +214,20 @@ impl Runtime {
 
     /// Shadow mode: a live call is never stopped, only told of. Recovery, undo and operators do not come through here: they always enforce.
     async fn let_through(&self, mut task: Task, effect: Effect) -> Answer {
-        if !matches!(self.inner.decide(&task, &effect), Ok(Decision::Execute(_))) {
-            return self.shadow(&task, &format!("the effect is {}", effect.state.word())).await;
+        let stopped = match self.inner.decide(&task, &effect) {
+            Ok(Decision::Execute(_)) => None,
+            Ok(Decision::Replay) => Some(Stopped::Replayed),
+            Ok(Decision::Refuse(_)) | Err(_) => Some(Stopped::Refused),
+            Ok(_) => Some(Stopped::Held),
+        };
+        if let Some(stopped) = stopped {
+            return self.shadow(&task, stopped, &format!("the effect is {}", effect.state.word())).await;
         }
         let runtime = self.clone();
         Undropped::new(async move {
             match runtime.inner.drive(&mut task, effect).await {
                 // Limits and breakers stop nothing either.
-                Ok((_, Ending::NotAdmitted(_, error))) => runtime.shadow(&task, &error.message).await,
+                Ok((_, Ending::NotAdmitted(_, error))) => runtime.shadow(&task, Stopped::Refused, &error.message).await,
                 driven => runtime.inner.dress(&task, driven),
             }
         })
@@ -267,7 +265,7 @@ impl Runtime {
         let (Some((family, generation)), Some(window)) = (task.family, task.tool.policy.dedupe_window) else { return Ok((task, effect)) };
         let ended = match &effect.state {
             State::Done(done) => Some(done.at),
-            State::Failed { at, .. } | State::Cancelled { at, .. } | State::Undone { at, .. } => Some(*at),
+            State::Failed { at, .. } | State::Cancelled { at, .. } | State::Undone { at, .. } | State::Flushed { at, .. } => Some(*at),
             _ => None,
         };
         let over = effect.expired || ended.is_some_and(|at| at + window <= self.inner.clock.now());
@@ -322,8 +320,9 @@ impl Runtime {
     }
 
     /// What shadow mode does instead of stopping a call: says so, and runs it unprotected.
-    async fn shadow(&self, task: &Task, why: &str) -> Answer {
-        tracing::warn!(effect = %task.key, tool = %task.tool.name, why, "shadow: this call would have been stopped; it runs unprotected");
+    async fn shadow(&self, task: &Task, stopped: Stopped, why: &str) -> Answer {
+        self.inner.modes.count(stopped);
+        tracing::warn!(effect = %task.key, tool = %task.tool.name, ?stopped, why, "shadow: this call would have been stopped; it runs unprotected");
         self.unrecorded(&task.tool, &task.call).await
     }
 
@@ -421,7 +420,7 @@ impl Inner {
         task.series.attempts += 1;
         task.unrecorded = true;
         let alive = self.heartbeat.watch(&permit);
-        let invocation = invocation(&task.tool, &task.call, task.key, attempt.number, permit.stop());
+        let invocation = invocation(&task.tool, &task.call, effect.sent_key(), attempt.number, permit.stop());
         let outcome = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone()).await; // the world changes
         let concluding = Concluding {
             tool: task.tool.clone(),
@@ -453,7 +452,7 @@ impl Inner {
 
     async fn probe(&self, task: &mut Task, effect: &Effect) -> Result<Effect, LedgerError> {
         task.series.probes += 1;
-        let invocation = invocation(&task.tool, &task.call, task.key, effect.attempts, Stop::default());
+        let invocation = invocation(&task.tool, &task.call, effect.sent_key(), effect.attempts, Stop::default());
         let answer = execute::probe(&*task.tool.tool, invocation.clone(), task.tool.policy.timeout).await;
         let salt = if task.tool.policy.redact.is_empty() { None } else { Some(self.salt(&task.call.tenant).await?) };
         conclude::probed(&self.ledger, effect, &task.tool, &invocation, answer, salt.as_ref(), self.clock.now()).await
