@@ -162,7 +162,7 @@ fn a_full_disk_leaves_no_half_copy() {
     let to = disk.path().join("copy.db");
     let refused = store.backup(&to, |_| {}).unwrap_err();
     assert!(matches!(&refused, BackupError::Target { message, .. } if message.contains("full")), "{refused}");
-    assert_eq!(names(disk.path()), [ballast.clone()], "neither a copy nor a part of one");
+    assert_eq!(names(disk.path()), std::slice::from_ref(&ballast), "neither a copy nor a part of one");
     assert!((0..300).all(|number| check_stream(&store, number) == 1), "the ledger is as it was");
     append(&store, vec![write(300, 0)]).expect("and serves");
     std::fs::remove_file(ballast).unwrap();
