@@ -113,6 +113,12 @@ pub fn undo_key(forward: &EffectKey) -> EffectKey {
     Digest32::of_fields("counterfoil/key/undo/1", &[&forward.0])
 }
 
+/// The key that a flushed effect goes by in the world. Another one for each flush: nobody there, neither a provider that honours keys nor a
+/// probe, may take the new call for the one that was flushed.
+pub fn renewed_key(key: &EffectKey, flush: u64) -> EffectKey {
+    Digest32::of_fields("counterfoil/key/flushed/1", &[&key.0, &flush.to_be_bytes()])
+}
+
 /// What the call is, without ids: the same for every repeat and every replay of it.
 pub fn spec_hash(tool: &ToolName, args: &CanonicalJson) -> Digest32 {
     Digest32::of_fields("counterfoil/spec/1", &[tool.as_str().as_bytes(), args.as_str().as_bytes()])

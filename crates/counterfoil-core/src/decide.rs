@@ -74,6 +74,8 @@ pub enum Refusal {
     InFlight { retry_after: Duration },
     /// The stored arguments are redacted: only a caller who has them can run it.
     ArgumentsRedacted,
+    /// The effect was flushed while this call was at it: the key is free for a new call, and this one has had its turn.
+    Flushed,
 }
 
 pub fn decide(effect: &Effect, conditions: &Conditions<'_>) -> Decision {
@@ -90,8 +92,10 @@ pub fn decide(effect: &Effect, conditions: &Conditions<'_>) -> Decision {
         return Decision::Refuse(Refusal::KeyExpired);
     }
     match &effect.state {
-        State::Absent | State::Ready if conditions.needs_approval && !effect.approved => Decision::AskApproval,
-        State::Absent | State::Ready => execute(effect, conditions),
+        // Whoever dispatched before the flush may have acted: that a new call may run says nothing about this one.
+        State::Flushed { .. } if conditions.series.attempts > 0 => Decision::Refuse(Refusal::Flushed),
+        State::Absent | State::Flushed { .. } | State::Ready if conditions.needs_approval && !effect.approved => Decision::AskApproval,
+        State::Absent | State::Flushed { .. } | State::Ready => execute(effect, conditions),
         State::WaitingApproval { expires, .. } if *expires <= now => Decision::Record(Entry::Denied {
             at: now,
             by: "the clock".into(),
@@ -307,6 +311,25 @@ mod tests {
         assert_eq!(with(NOW + Duration::from_secs(1)), Decision::Refuse(Refusal::KeyExpired));
         let pruned = Effect { expired: true, ..Effect::absent(Digest32::of(b"key")) };
         assert_eq!(decide(&pruned, &conditions(&policy)), Decision::Refuse(Refusal::KeyExpired));
+    }
+
+    #[test]
+    fn a_flushed_key_is_free_until_it_expires_and_not_for_who_had_its_turn() {
+        let policy = Policy::default();
+        let receipt = ReceiptId::new(&Digest32::of(b"key"), 1);
+        let failed = effect([claimed(), finished(Ended::Failed { failure: Failure::new("http_400", "no"), receipt })]);
+        let mut flushed = failed.clone();
+        flushed.apply([Entry::Flushed { at: NOW, by: "ada".into(), why: "again".into(), receipt }]).unwrap();
+        let base = conditions(&policy);
+        let attempt = Attempt { number: 1, fence: Fence(3) };
+        for fingerprint in [args("{}"), args("[1]")] {
+            assert_eq!(decide(&flushed, &Conditions { fingerprint, ..base }), Decision::Execute(attempt));
+        }
+        assert_eq!(decide(&flushed, &Conditions { needs_approval: true, ..base }), Decision::AskApproval);
+        let again = Series { attempts: 1, ..base.series };
+        assert_eq!(decide(&flushed, &Conditions { series: again, ..base }), Decision::Refuse(Refusal::Flushed));
+        let later = NOW + Duration::from_secs(1);
+        assert_eq!(decide(&flushed, &Conditions { now: later, ..base }), Decision::Refuse(Refusal::KeyExpired));
     }
 
     #[test]

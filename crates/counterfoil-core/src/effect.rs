@@ -6,27 +6,33 @@
 //! | from ↓ / entry →   | leads to |
 //! |---|---|
 //! | absent             | opened → ready |
+//! | flushed            | opened → ready; late |
 //! | ready              | approval_asked → waiting_approval; claimed → running; cancelled; late → done |
 //! | waiting_approval   | approved (in time) → ready; denied → failed; cancelled; late → done |
 //! | running            | extended → running; released → what the claim was made on; finished → done, failed, retrying, in_doubt; lost → in_doubt; cancelled; late → done |
-//! | retrying           | claimed → running; reopened → ready; cancelled; late → done |
+//! | retrying           | claimed → running; reopened → ready; cancelled; late → done; flushed (its series is over) |
 //! | in_doubt           | late → done, retrying, failed; probed → done, retrying, in_doubt; resolved → done, ready, failed; claimed → running (repeatable tools) |
-//! | failed             | reopened → ready; late → done |
-//! | done               | undo_started → undoing; late |
+//! | failed             | reopened → ready; late → done; flushed |
+//! | done               | undo_started → undoing; late; flushed |
 //! | undoing            | undo_finished → undone, undo_failed; late |
 //! | undo_failed        | undo_started → undoing; late |
-//! | cancelled          | late; probed and resolved (when cancelled under way); undo_started (of a late result) |
-//! | undone             | late |
+//! | cancelled          | late; probed and resolved (when cancelled under way); undo_started (of a late result); flushed (unless it acted) |
+//! | undone             | late; flushed |
 //!
 //! Entries that name a claim must name the right one: extended, released, finished and lost the running claim, late a claim that fell
 //! silent. A late entry stays in its state where the table names no other. What happened is never run again: a late "done" makes the
 //! effect done whatever a probe or a person believed before.
+//!
+//! A flush frees the key, so it is allowed only where nothing is open: see [`Effect::flushable`]. What follows it is a new life of the same stream:
+//! all is as if nothing had been recorded, but versions and fences go on, and the world is told another key ([`Effect::sent_key`]). Claims of
+//! an earlier life can still report late: evidence, which changes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::call;
 use crate::canonical::Json;
 use crate::codec::{self, CodecError};
 use crate::entry::{Answers, Claim, Ended, Entry, Finished, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
@@ -57,6 +63,10 @@ pub struct Effect {
     pub silent: Vec<Claim>,
     /// A probe or a person said that no claim up to this one acted.
     pub disproven: Fence,
+    /// The record that last flushed it, 0 for none. Claims up to it belong to lives that are over.
+    pub flushed: u64,
+    /// Silent claims of those lives. What they report is kept and changes nothing.
+    pub past: Vec<Fence>,
     /// What the running claim was made on: a release goes back to it, and a doubt in it is not closed by an attempt that did nothing.
     pub before: Option<Box<State>>,
 }
@@ -105,6 +115,13 @@ pub enum State {
         undo: EffectKey,
         failure: Failure,
         at: Timestamp,
+    },
+    /// The key is free. `last` is the call it was used for.
+    Flushed {
+        at: Timestamp,
+        by: String,
+        why: String,
+        last: Arc<Opened>,
     },
 }
 
@@ -205,6 +222,8 @@ impl Effect {
             late: Vec::new(),
             silent: Vec::new(),
             disproven: Fence(0),
+            flushed: 0,
+            past: Vec::new(),
             before: None,
         }
     }
@@ -224,9 +243,10 @@ impl Effect {
 
     fn apply_entry(&mut self, entry: Entry) -> Result<(), FoldError> {
         let illegal = FoldError::Illegal { version: self.version, entry: entry_word(&entry), state: self.state.word() };
+        let flushable = self.flushable();
         let state = std::mem::replace(&mut self.state, State::Absent);
         self.state = match (state, entry) {
-            (State::Absent, Entry::Opened(opened)) if self.opened.is_none() => {
+            (State::Absent | State::Flushed { .. }, Entry::Opened(opened)) if self.opened.is_none() => {
                 self.opened = Some(Arc::new(opened));
                 State::Ready
             }
@@ -319,6 +339,12 @@ impl Effect {
                 self.late.push(late);
                 state
             }
+            (state, Entry::Late(late)) if self.past.contains(&late.fence) => {
+                self.past.retain(|fence| *fence != late.fence);
+                self.late.push(late);
+                state
+            }
+            (_, Entry::Flushed { at, by, why, .. }) if flushable => self.flushed_state(at, by, why),
             (state, _) => {
                 self.state = state;
                 return Err(illegal);
@@ -330,6 +356,44 @@ impl Effect {
     /// Some attempt may have acted, and nothing heard since says whether it did.
     pub fn doubtful(&self) -> bool {
         self.silent.iter().any(|claim| claim.fence > self.disproven)
+    }
+
+    /// It has ended, and nobody is left who may act or may have acted unnoticed: its key may be freed. Where a probe or a person said that it
+    /// happened, that speaks for every silent attempt. What was cancelled and acted all the same has to be undone first.
+    pub fn flushable(&self) -> bool {
+        match &self.state {
+            State::Done(done) | State::Undone { done, .. } => matches!(done.how, How::Probed | How::Resolved) || !self.doubtful(),
+            State::Failed { .. } | State::Cancelled { late: None, .. } => !self.doubtful(),
+            State::Retrying(failed) => failed.receipt.is_some() && !self.doubtful(),
+            _ => false,
+        }
+    }
+
+    /// The key that the world is told: its own, or after a flush one that nobody there has seen yet.
+    pub fn sent_key(&self) -> EffectKey {
+        if self.flushed == 0 { self.key } else { call::renewed_key(&self.key, self.flushed) }
+    }
+
+    /// No claim was made since it was opened.
+    pub fn unclaimed(&self) -> bool {
+        self.fence.0 <= self.flushed
+    }
+
+    /// The call it is about, or was about until it was flushed.
+    pub fn latest(&self) -> Option<&Arc<Opened>> {
+        match &self.state {
+            State::Flushed { last, .. } => Some(last),
+            _ => self.opened.as_ref(),
+        }
+    }
+
+    fn flushed_state(&mut self, at: Timestamp, by: String, why: String) -> State {
+        let last = self.opened.take().expect("only what was opened has ended");
+        let mut past = std::mem::take(&mut self.past);
+        past.extend(self.silent.iter().map(|claim| claim.fence));
+        let (version, expired, fence) = (self.version, self.expired, self.fence);
+        *self = Self { version, expired, fence, flushed: version, past, ..Self::absent(self.key) };
+        State::Flushed { at, by, why, last }
     }
 
     fn finished_state(&mut self, claim: Claim, finished: Finished) -> State {
@@ -446,9 +510,9 @@ impl Effect {
 
     /// What a store may know of it.
     pub fn summary(&self) -> Summary {
-        let opened = self.opened.as_ref().expect("a summary is made with a write, and the first write opens the effect");
+        let opened = self.latest().expect("a summary is made with a write, and the first write opens the effect");
         let (open, due) = match &self.state {
-            State::Absent => (false, None),
+            State::Absent | State::Flushed { .. } => (false, None),
             // Approved and not yet claimed: whoever looks for work may run it, if the arguments are all there and it is run here.
             State::Ready => (true, (self.approved && !opened.redacted && !opened.lent).then_some(Timestamp::ZERO)),
             State::WaitingApproval { expires, .. } => (true, Some(*expires)),
@@ -474,8 +538,10 @@ impl Effect {
 
     /// From when on it answers no more. Effects that are not at rest, or may still have to be undone, never expire.
     pub fn expires(&self) -> Option<Timestamp> {
-        let retain = Duration::from_millis(self.opened.as_ref()?.retain_ms);
+        let retain = Duration::from_millis(self.latest()?.retain_ms);
         match &self.state {
+            // A key that nobody used again goes the way of every other; until then it is free.
+            State::Flushed { at, .. } => Some(*at + retain),
             State::Done(done) => Some(done.at + retain),
             State::Cancelled { late: None, .. } if self.doubtful() => None,
             State::Failed { at, .. } | State::Cancelled { at, late: None, .. } | State::Undone { at, .. } => Some(*at + retain),
@@ -485,7 +551,9 @@ impl Effect {
 
     pub fn world(&self) -> WorldSemantics {
         match &self.state {
-            State::Absent | State::Ready | State::WaitingApproval { .. } | State::Running(_) => WorldSemantics::Undecided,
+            State::Absent | State::Flushed { .. } | State::Ready | State::WaitingApproval { .. } | State::Running(_) => {
+                WorldSemantics::Undecided
+            }
             State::Done(_) => WorldSemantics::SideEffectCommitted,
             State::Retrying(_) => WorldSemantics::RetryableFailure,
             // Cancelled under way: the attempt may have acted before it was told.
@@ -516,6 +584,7 @@ impl State {
             Self::Undoing { .. } => "undoing",
             Self::Undone { .. } => "undone",
             Self::UndoFailed { .. } => "undo_failed",
+            Self::Flushed { .. } => "flushed",
         }
     }
 }
@@ -592,5 +661,6 @@ fn entry_word(entry: &Entry) -> &'static str {
         Entry::Reopened { .. } => "reopened",
         Entry::UndoStarted { .. } => "undo_started",
         Entry::UndoFinished { .. } => "undo_finished",
+        Entry::Flushed { .. } => "flushed",
     }
 }

@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// The call was taken on. Always the first entry.
+    /// The call was taken on. Always the first entry, and the first after a flush.
     Opened(Opened),
     /// A person must agree first.
     ApprovalAsked {
@@ -90,6 +90,13 @@ pub enum Entry {
         at: Timestamp,
         undo: EffectKey,
         failure: Option<Failure>,
+        receipt: ReceiptId,
+    },
+    /// A person freed the key of an effect that has ended: the next call with it is a new one.
+    Flushed {
+        at: Timestamp,
+        by: String,
+        why: String,
         receipt: ReceiptId,
     },
 }

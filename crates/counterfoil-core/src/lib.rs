@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`ids`], [`time`], [`canonical`], [`call`], [`policy`], [`outcome`], [`entry`],
 //! [`effect`] (the fold), [`decide`] (what may happen next), then [`retry`], [`breaker`], [`limit`],
-//! [`receipt`], [`redact`], [`echo`], [`trace`]; [`token`] is who may ask over HTTP.
+//! [`receipt`], [`redact`], [`echo`], [`mode`], [`trace`]; [`token`] is who may ask over HTTP.
 
 pub mod breaker;
 pub mod call;
@@ -18,6 +18,7 @@ pub mod effect;
 pub mod entry;
 pub mod ids;
 pub mod limit;
+pub mod mode;
 pub mod outcome;
 pub mod policy;
 pub mod receipt;
@@ -36,6 +37,7 @@ pub use decide::{Conditions, Decision, decide};
 pub use effect::{Effect, State};
 pub use entry::Entry;
 pub use ids::{Caller, EffectKey, Fence, Fingerprint, RunId, StepPath, StreamId, Tenant, ToolName, WorkerId};
+pub use mode::Mode;
 pub use outcome::{Failure, Outcome, Success};
 pub use policy::{EffectClass, OnInFlight, Policy, Repeat};
 pub use receipt::Receipt;

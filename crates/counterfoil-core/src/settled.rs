@@ -35,3 +35,30 @@ impl Settled {
         self.answers.fingerprint == *fingerprint && now < self.answers.until
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canonical::{CanonicalJson, Json};
+    use crate::ids::{Digest32, Fence};
+    use crate::receipt::ReceiptId;
+
+    /// A flush is the newest record until the key is used again, and then the new outcome is: the old one answers nobody.
+    #[test]
+    fn nothing_is_replayed_from_before_a_flush() {
+        let receipt = ReceiptId::new(&Digest32::of(b"key"), 1);
+        let fingerprint = |text: &str| CanonicalJson::parse(text).unwrap().fingerprint();
+        let done = |fence, result: &str, args: &str| {
+            let success = Success::new(Json::parse(result).unwrap());
+            let outcome = Ended::Done { success, undo: None, receipt };
+            let answers = Some(Answers { fingerprint: fingerprint(args), until: Timestamp(9) });
+            Entry::Finished(Finished { fence: Fence(fence), attempt: 1, started: Timestamp(1), ended: Timestamp(2), outcome, answers })
+        };
+        let flushed = Entry::Flushed { at: Timestamp(3), by: "ada".into(), why: "again".into(), receipt };
+        assert!(Settled::read(&codec::encode(&[done(1, "1", "{}")])).is_some());
+        assert_eq!(Settled::read(&codec::encode(&[flushed])), None);
+        let again = Settled::read(&codec::encode(&[done(4, "2", "[1]")])).unwrap();
+        assert_eq!(again.done.result.as_str(), "2");
+        assert!(again.replays(&fingerprint("[1]"), Timestamp(5)) && !again.replays(&fingerprint("{}"), Timestamp(5)));
+    }
+}

@@ -63,7 +63,7 @@ pub struct Summary {
 }
 
 /// Every word that `Summary::state` may hold.
-pub const STATES: [&str; 20] = [
+pub const STATES: [&str; 25] = [
     "",
     "waiting_approval",
     "ready",
@@ -84,6 +84,11 @@ pub const STATES: [&str; 20] = [
     "removed",
     "active",
     "revoked",
+    "flushed",
+    "enforce",
+    "shadow",
+    "off",
+    "configured",
 ];
 
 /// The one word of [`STATES`] that equals `text`.

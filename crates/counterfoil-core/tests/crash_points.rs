@@ -140,7 +140,7 @@ impl Trial {
             Point::BeforeClaim => {
                 matches!(step, Step::Deciding) && matches!(self.model.decision(id, self.model.store.effect()), Decision::Execute(_))
             }
-            Point::ClaimUnseen | Point::BeforeDispatch => matches!(step, Step::Holding(_)),
+            Point::ClaimUnseen | Point::BeforeDispatch => matches!(step, Step::Holding(..)),
             Point::BeforeOutcome => matches!(step, Step::Acting { .. }),
             Point::BeforeReply => matches!(step, Step::Deciding) && self.model.sessions[id].series.attempts > 0,
             Point::Never => matches!(step, Step::Answered(_)),

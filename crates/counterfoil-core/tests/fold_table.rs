@@ -9,10 +9,11 @@ use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::ReceiptId;
 use counterfoil_core::{
     Caller, CanonicalJson, Effect, EffectKey, Entry, Failure, Fence, Json, State, Success, Tenant, Timestamp, ToolName, WorkerId, call,
+    summary,
 };
 
 /// How each state is reached, by the entries that lead there. Claims are 3 and 5; 3 is silent wherever a claim can be.
-const STATES: [(&str, &[&str]); 17] = [
+const STATES: [(&str, &[&str]); 22] = [
     ("absent", &[]),
     ("ready", &["opened"]),
     ("ready, one claim silent", &["opened", "claimed 3", "lost 3", "resolved did_not_happen"]),
@@ -30,10 +31,18 @@ const STATES: [(&str, &[&str]); 17] = [
     ("cancelled, before it began", &["opened", "cancelled"]),
     ("cancelled, and it acted", &["opened", "claimed 3", "cancelled", "late 3 done"]),
     ("waiting_approval, one claim silent", &["opened", "claimed 3", "lost 3", "resolved did_not_happen", "approval_asked"]),
+    ("retrying, its series over", &["opened", "claimed 3", "finished 3 over"]),
+    ("done, one attempt unheard", &["opened", "claimed 3", "lost 3", "claimed 5", "finished 5 done"]),
+    ("done, as a person said", &["opened", "claimed 3", "lost 3", "resolved happened"]),
+    ("flushed", &["opened", "claimed 3", "lost 3", "probed did_not_happen", "claimed 5", "finished 5 done", "flushed"]),
+    (
+        "ready, of a second life",
+        &["opened", "claimed 3", "lost 3", "probed did_not_happen", "claimed 5", "finished 5 done", "flushed", "opened"],
+    ),
 ];
 
 /// Every entry that is tried in every state.
-const ENTRIES: [&str; 37] = [
+const ENTRIES: [&str; 38] = [
     "opened",
     "approval_asked",
     "approved",
@@ -71,10 +80,11 @@ const ENTRIES: [&str; 37] = [
     "undo_finished",
     "undo_finished failed",
     "undo_finished of another",
+    "flushed",
 ];
 
 /// What is allowed, and where it leads. Nothing else is.
-const TABLE: [(&str, &[(&str, &str)]); 17] = [
+const TABLE: [(&str, &[(&str, &str)]); 22] = [
     ("absent", &[("opened", "ready")]),
     (
         "ready",
@@ -163,6 +173,7 @@ const TABLE: [(&str, &[(&str, &str)]); 17] = [
     (
         "failed",
         &[
+            ("flushed", "flushed"),
             ("reopened", "ready"),
             ("late 3 done", "done"),
             ("late 3 not_done", "failed"),
@@ -173,6 +184,7 @@ const TABLE: [(&str, &[(&str, &str)]); 17] = [
     (
         "done",
         &[
+            ("flushed", "flushed"),
             ("undo_started", "undoing"),
             ("late 3 done", "done"),
             ("late 3 not_done", "done"),
@@ -201,7 +213,16 @@ const TABLE: [(&str, &[(&str, &str)]); 17] = [
             ("late 3 unknown", "undo_failed"),
         ],
     ),
-    ("undone", &[("late 3 done", "undone"), ("late 3 not_done", "undone"), ("late 3 rejected", "undone"), ("late 3 unknown", "undone")]),
+    (
+        "undone",
+        &[
+            ("flushed", "flushed"),
+            ("late 3 done", "undone"),
+            ("late 3 not_done", "undone"),
+            ("late 3 rejected", "undone"),
+            ("late 3 unknown", "undone"),
+        ],
+    ),
     (
         "cancelled",
         &[
@@ -217,7 +238,7 @@ const TABLE: [(&str, &[(&str, &str)]); 17] = [
             ("resolved gave_up", "cancelled"),
         ],
     ),
-    ("cancelled, before it began", &[]),
+    ("cancelled, before it began", &[("flushed", "flushed")]),
     ("cancelled, and it acted", &[("undo_started", "undoing")]),
     (
         "waiting_approval, one claim silent",
@@ -229,6 +250,53 @@ const TABLE: [(&str, &[(&str, &str)]); 17] = [
             ("late 3 not_done", "waiting_approval"),
             ("late 3 rejected", "waiting_approval"),
             ("late 3 unknown", "waiting_approval"),
+        ],
+    ),
+    (
+        "retrying, its series over",
+        &[("claimed 5", "running"), ("claimed 7", "running"), ("reopened", "ready"), ("cancelled", "cancelled"), ("flushed", "flushed")],
+    ),
+    (
+        "done, one attempt unheard",
+        &[
+            ("undo_started", "undoing"),
+            ("late 3 done", "done"),
+            ("late 3 not_done", "done"),
+            ("late 3 rejected", "done"),
+            ("late 3 unknown", "done"),
+        ],
+    ),
+    (
+        "done, as a person said",
+        &[
+            ("flushed", "flushed"),
+            ("undo_started", "undoing"),
+            ("late 3 done", "done"),
+            ("late 3 not_done", "done"),
+            ("late 3 rejected", "done"),
+            ("late 3 unknown", "done"),
+        ],
+    ),
+    (
+        "flushed",
+        &[
+            ("opened", "ready"),
+            ("late 3 done", "flushed"),
+            ("late 3 not_done", "flushed"),
+            ("late 3 rejected", "flushed"),
+            ("late 3 unknown", "flushed"),
+        ],
+    ),
+    (
+        "ready, of a second life",
+        &[
+            ("approval_asked", "waiting_approval"),
+            ("claimed 7", "running"),
+            ("cancelled", "cancelled"),
+            ("late 3 done", "ready"),
+            ("late 3 not_done", "ready"),
+            ("late 3 rejected", "ready"),
+            ("late 3 unknown", "ready"),
         ],
     ),
 ];
@@ -289,6 +357,7 @@ fn entry(text: &str) -> Entry {
         ("finished", "done") => finished(Ended::Done { success: Success::new(result("1")), undo: None, receipt: receipt(10) }),
         ("finished", "failed") => finished(Ended::Failed { failure: rejected(), receipt: receipt(11) }),
         ("finished", "retry") => finished(Ended::Retry { failure: later(), not_before: EXPIRES, receipt: None }),
+        ("finished", "over") => finished(Ended::Retry { failure: later(), not_before: EXPIRES, receipt: Some(receipt(13)) }),
         ("finished", "unknown") => finished(Ended::Unknown { failure: later(), not_before: EXPIRES }),
         ("late", "done") => late(LateOutcome::Done { result: result("2"), flags: Vec::new(), undo: None }),
         ("late", "not_done") => late(LateOutcome::NotDone(Failure { retry_after_ms: Some(5), ..later() })),
@@ -308,6 +377,7 @@ fn entry(text: &str) -> Entry {
         ("undo_finished", "another") => Entry::UndoFinished { at: AT, undo: key(), failure: None, receipt: receipt(40) },
         ("undo_finished", "failed") => Entry::UndoFinished { at: AT, undo, failure: Some(rejected()), receipt: receipt(40) },
         ("undo_finished", _) => Entry::UndoFinished { at: AT, undo, failure: None, receipt: receipt(40) },
+        ("flushed", _) => Entry::Flushed { at: AT, by: by(), why: why(), receipt: receipt(50) },
         other => panic!("{other:?} is not an entry"),
     }
 }
@@ -333,7 +403,7 @@ fn every_state_meets_every_entry() {
             cells += 1;
         }
     }
-    assert_eq!(cells, 17 * 37);
+    assert_eq!(cells, 22 * 38);
 }
 
 fn check(from: &Effect, text: &str, expected: Option<&str>) {
@@ -477,4 +547,51 @@ fn approved_and_runnable_is_due_at_once_and_redacted_waits_for_its_caller() {
     assert_eq!(due(false, false), Some(Timestamp::ZERO));
     assert_eq!(due(false, true), None, "its client runs it");
     assert_eq!(due(true, false), None, "nobody but the caller can run it: looking again and again finds nothing to do");
+}
+
+#[test]
+fn a_flushed_effect_is_as_if_nothing_had_been_but_for_its_fences_and_its_key_outside() {
+    let asked = ["opened", "approval_asked", "approved", "claimed 3", "lost 3", "late 3 unknown", "probed did_not_happen", "claimed 5"];
+    let before = fold(&[&asked[..], &["finished 5 done"]].concat());
+    let mut flushed = before.clone();
+    flushed.apply([entry("flushed")]).unwrap();
+    let State::Flushed { by, last, .. } = &flushed.state else { panic!("{:?}", flushed.state) };
+    assert_eq!((by.as_str(), Some(last)), ("ada", before.opened.as_ref()));
+    let blank = Effect { state: flushed.state.clone(), ..Effect::absent(key()) };
+    let kept = Effect { version: 10, flushed: 10, fence: Fence(5), past: vec![Fence(3)], ..blank };
+    assert_eq!(flushed, kept, "and nothing else is left");
+    assert_eq!(before.sent_key(), key());
+    let mut keys = vec![before.sent_key(), flushed.sent_key()];
+    for text in ["opened", "claimed 7", "finished 7 done", "flushed"] {
+        assert_eq!(flushed.sent_key(), keys[1], "one key for the whole of a life");
+        flushed.apply([entry(text)]).unwrap();
+    }
+    keys.push(flushed.sent_key());
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 3, "a key of its own for every life");
+}
+
+#[test]
+fn what_an_earlier_life_reports_is_kept_once_and_changes_nothing() {
+    let second = ["opened", "claimed 3", "lost 3", "resolved happened", "flushed", "opened", "claimed 7"];
+    let running = fold(&second);
+    let mut told = running.clone();
+    told.apply([entry("late 3 done")]).unwrap();
+    assert_eq!((&told.state, told.late.len()), (&running.state, 1));
+    check(&told, "late 3 done", None);
+    check(&told, "finished 7 done", Some("done"));
+    check(&running, "finished 3 done", None);
+    check(&running, "lost 3", None);
+}
+
+#[test]
+fn a_flushed_effect_is_listed_by_its_last_call_and_expires_as_others_do() {
+    let flushed = fold(&["opened", "claimed 3", "finished 3 done", "flushed"]);
+    let summary = flushed.summary();
+    assert_eq!((summary.state, summary.open, summary.due), ("flushed", false, None));
+    assert_eq!((summary.tenant.as_str(), summary.tool.as_ref().map(|t| t.as_str())), ("acme", Some("charge")));
+    assert_eq!(summary.expires, Some(Timestamp(AT.0 + 1_000_000)));
+    assert_eq!(flushed.world().word(), "undecided");
+    assert!(summary::STATES.contains(&summary.state));
 }

@@ -19,6 +19,7 @@ use counterfoil_core::effect::FoldError;
 use counterfoil_core::entry::{Answers, Claim, Ended, Finished, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::limit::Spent;
+use counterfoil_core::mode::{Mode, Switched};
 use counterfoil_core::outcome::Flag;
 use counterfoil_core::policy::{BreakerPolicy, Rate};
 use counterfoil_core::receipt::{self, ChainHead, Draft, ReceiptId};
@@ -150,6 +151,17 @@ fn records() -> Vec<(&'static str, Entry)> {
         ("undo_started", Entry::UndoStarted { at: AT, by: by(), undo: call::undo_key(&key()) }),
         ("undo_finished", undo_finished(None)),
         ("undo_finished_failed", undo_finished(Some(full_failure()))),
+        ("flushed", Entry::Flushed { at: AT, by: by(), why: why(), receipt: receipt(9) }),
+    ]
+}
+
+fn switches() -> Vec<(&'static str, Switched)> {
+    let switched = |mode| Switched { at: AT, by: "ada".into(), why: "because".into(), mode };
+    vec![
+        ("switched_enforce", switched(Some(Mode::Enforce))),
+        ("switched_shadow", switched(Some(Mode::Shadow))),
+        ("switched_off", switched(Some(Mode::Off))),
+        ("switched_back", switched(None)),
     ]
 }
 
@@ -264,9 +276,12 @@ fn every_entry_is_read_and_written_as_ever() {
 }
 
 #[test]
-fn breakers_and_budgets_are_read_and_written_as_ever() {
+fn breakers_modes_and_budgets_are_read_and_written_as_ever() {
     for (name, breaker) in breakers() {
         check(name, breaker);
+    }
+    for (name, switched) in switches() {
+        check(name, switched);
     }
     check("spent", Spent { count: 3, cost: 12.5 });
     check("spent_nothing", Spent::default());
@@ -346,6 +361,7 @@ fn no_golden_file_is_forgotten() {
         ["spent", "spent_nothing", "receipts", "life", "request_pending", "request_answered", "request_answered_bare"].map(str::to_owned),
     );
     known.extend(tokens().into_iter().map(|(name, _)| name.to_owned()));
+    known.extend(switches().into_iter().map(|(name, _)| name.to_owned()));
     known.extend(["spent", "spent_nothing", "receipts", "life"].map(str::to_owned));
     let files = std::fs::read_dir(path("x").parent().unwrap()).unwrap().map(|f| f.unwrap().path());
     let found: BTreeSet<String> = files.map(|f| f.file_stem().unwrap().to_string_lossy().into_owned()).collect();

@@ -8,13 +8,13 @@
 
 mod model;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use counterfoil_core::decide::Refusal;
 use counterfoil_core::entry::{Ended, LateOutcome, Probed, Verdict};
 use counterfoil_core::receipt::{self, ChainHead};
-use counterfoil_core::{Effect, EffectClass, Entry, Failure, Fence, Json, OnInFlight, Policy, Receipt, Repeat, State, call};
+use counterfoil_core::{Effect, EffectClass, Entry, Failure, Fence, Fingerprint, Json, OnInFlight, Policy, Receipt, Repeat, State, call};
 use model::{Answer, Event, Model, ProbeSays, Says, Setting, Step};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -66,6 +66,7 @@ enum Person {
     Approve,
     Deny,
     Reopen,
+    Flush,
     StartUndo,
     EndUndo {
         fails: bool,
@@ -150,6 +151,7 @@ fn happening(tongue: Tongue) -> impl Strategy<Value = Happening> {
         4 => Just(Person::Approve),
         1 => Just(Person::Deny),
         2 => Just(Person::Reopen),
+        3 => Just(Person::Flush),
         2 => Just(Person::StartUndo),
         2 => any::<bool>().prop_map(|fails| Person::EndUndo { fails }),
     ];
@@ -229,7 +231,7 @@ fn act(model: &mut Model, person: &Person) {
     let by = || "ada".to_owned();
     match person {
         Person::ResolveTruly => {
-            let verdict = match &model.world.result {
+            let verdict = match model.result() {
                 Some(result) => Verdict::Happened { result: result.clone(), undo: None },
                 None => Verdict::DidNotHappen,
             };
@@ -253,12 +255,15 @@ fn act(model: &mut Model, person: &Person) {
         Person::Reopen => {
             model.person(|at, _| Entry::Reopened { at, by: by(), why: "try again".into() });
         }
+        Person::Flush => {
+            model.flush();
+        }
         Person::StartUndo => {
-            let undo = call::undo_key(&model.key);
+            let undo = call::undo_key(&model.store.effect().sent_key());
             model.person(|at, _| Entry::UndoStarted { at, by: by(), undo });
         }
         Person::EndUndo { fails } => {
-            let undo = call::undo_key(&model.key);
+            let undo = call::undo_key(&model.store.effect().sent_key());
             let failure = fails.then(|| Failure::new("http_400", "too late for a refund"));
             model.person(|at, receipt| Entry::UndoFinished { at, undo, failure, receipt });
         }
@@ -270,6 +275,7 @@ fn permit(entries: &[Entry]) -> Result<(Option<Fence>, BTreeSet<Fence>), TestCas
     let mut holder: Option<Fence> = None;
     let mut newest = Fence(0);
     let mut withdrawn = BTreeSet::new();
+    let mut flushed = Fence(0);
     for entry in entries {
         match entry {
             Entry::Claimed(claim) => {
@@ -286,14 +292,27 @@ fn permit(entries: &[Entry]) -> Result<(Option<Fence>, BTreeSet<Fence>), TestCas
             Entry::Cancelled { .. } => withdrawn.extend(holder.take()),
             Entry::Late(late) => {
                 prop_assert_ne!(holder, Some(late.fence), "the permit's holder is not late");
-                if matches!(late.outcome, LateOutcome::Done { .. }) {
+                if late.fence > flushed && matches!(late.outcome, LateOutcome::Done { .. }) {
                     withdrawn.extend(holder.take());
                 }
+            }
+            Entry::Flushed { .. } => {
+                prop_assert_eq!(holder, None, "flushed under a claim that was alive");
+                flushed = newest;
             }
             _ => {}
         }
     }
     Ok((holder, withdrawn))
+}
+
+/// How often the key had been freed when so many entries were stored, and what the call that then had it was opened with.
+fn lives(model: &Model, stored: usize) -> (usize, Option<Fingerprint>) {
+    model.store.entries[..stored].iter().fold((0, None), |(life, opened), entry| match entry {
+        Entry::Opened(o) => (life, Some(o.fingerprint)),
+        Entry::Flushed { .. } => (life + 1, None),
+        _ => (life, opened),
+    })
 }
 
 /// The result an entry records, if it records one.
@@ -354,17 +373,26 @@ proptest! {
         }
     }
 
-    /// 3. With probes and persons that tell the truth, a tool that must not be repeated acts at most once; one that honours keys too.
+    /// 3. With probes and persons that tell the truth, a tool that must not be repeated acts at most once, and once more for each flush; one that
+    /// honours keys too.
     #[test]
     fn no_guessing_while_probes_and_persons_are_honest(life in life(Tongue::Honest)) {
         let model = live(&life);
         let harmless = life.effect != EffectClass::Write || life.repeat == Repeat::Safe;
-        prop_assert!(harmless || model.world.acted <= 1, "the world acted {} times", model.world.acted);
+        let mut acts = vec![0u32];
+        for event in &model.log {
+            match event {
+                Event::Acted => *acts.last_mut().expect("never empty") += 1,
+                Event::Flushed => acts.push(0),
+                _ => {}
+            }
+        }
+        prop_assert!(harmless || acts.iter().all(|acted| *acted <= 1), "from flush to flush the world acted {acts:?} times");
         // And what is said of the world is so.
         match model.state() {
-            State::Done(_) | State::Undone { .. } => prop_assert!(model.world.acted > 0, "done, and nothing happened"),
-            State::Retrying(_) if !harmless => prop_assert_eq!(model.world.acted, 0, "certainly not done, and it happened"),
-            State::Failed { .. } if !harmless => prop_assert_eq!(model.world.acted, 0, "certainly not done, and it happened"),
+            State::Done(_) | State::Undone { .. } => prop_assert!(model.result().is_some(), "done, and nothing happened"),
+            State::Retrying(_) if !harmless => prop_assert_eq!(model.result(), None, "certainly not done, and it happened"),
+            State::Failed { .. } if !harmless => prop_assert_eq!(model.result(), None, "certainly not done, and it happened"),
             _ => {}
         }
     }
@@ -381,7 +409,7 @@ proptest! {
             match event {
                 Event::Acted if acted => prop_assert!(false, "acted again on a guess"),
                 Event::Acted => acted = true,
-                Event::SaidNot => acted = false,
+                Event::SaidNot | Event::Flushed => acted = false,
                 _ => {}
             }
         }
@@ -393,10 +421,12 @@ proptest! {
         let model = live(&life);
         let known = model.store.entries.iter().position(|e| result_in(e).is_some());
         let Some(known) = known else { return Ok(()) };
+        // A person who frees the key means it to be used again.
+        let freed = model.store.entries.iter().position(|e| matches!(e, Entry::Flushed { .. })).unwrap_or(usize::MAX);
         let withdrawn = permit(&model.store.entries[..=known])?.1;
         for event in &model.log {
             if let Event::Dispatched { fence, stored, .. } = event {
-                prop_assert!(*stored <= known || withdrawn.contains(fence), "dispatched after it was known to be done");
+                prop_assert!(*stored <= known || *stored > freed || withdrawn.contains(fence), "dispatched after it was known to be done");
             }
         }
     }
@@ -404,27 +434,28 @@ proptest! {
     /// 4. Same key and same arguments: the same bytes. Other arguments: refused, nothing run.
     #[test]
     fn same_call_same_answer(life in life(Tongue::Lying)) {
-        let mut first: Option<Json> = None;
+        let mut first: BTreeMap<usize, Json> = BTreeMap::new();
         let model = live_watched(&life, |model| {
             // The late result of a cancelled effect is shown to no caller, but its undoing is.
-            if let (None, State::Done(done) | State::Cancelled { late: Some(done), .. }) = (&first, model.state()) {
-                first = Some(done.result.clone());
+            if let State::Done(done) | State::Cancelled { late: Some(done), .. } = model.state() {
+                first.entry(lives(model, model.store.entries.len()).0).or_insert_with(|| done.result.clone());
             }
             Ok(())
         })?;
-        let Some(opened) = &model.store.effect().opened else { return Ok(()) };
         for event in &model.log {
             match event {
-                Event::Answered { session, answer, stored } if *stored > 0 => {
-                    let same = model::fingerprint(model.sessions[*session].args) == opened.fingerprint;
+                Event::Answered { session, answer, stored } => {
+                    let (life, Some(opened)) = lives(&model, *stored) else { continue };
+                    let same = model::fingerprint(model.sessions[*session].args) == opened;
                     let mismatch = matches!(answer, Answer::Refused(Refusal::KeyReuseMismatch { .. }));
                     prop_assert_eq!(mismatch, !same && *answer != Answer::NoLedger, "{:?} to {}", answer, model.sessions[*session].args);
                     if let Answer::Result(result) | Answer::Undone(result) = answer {
-                        prop_assert_eq!(Some(result), first.as_ref(), "another answer than before");
+                        prop_assert_eq!(Some(result), first.get(&life), "another answer than before");
                     }
                 }
-                Event::Dispatched { session, .. } => {
-                    prop_assert_eq!(model::fingerprint(model.sessions[*session].args), opened.fingerprint, "other arguments were run");
+                Event::Dispatched { session, stored, .. } => {
+                    let opened = lives(&model, *stored).1;
+                    prop_assert_eq!(Some(model::fingerprint(model.sessions[*session].args)), opened, "other arguments were run");
                     prop_assert!(model.sessions[*session].runnable, "redacted arguments were run");
                 }
                 _ => {}
@@ -453,6 +484,31 @@ proptest! {
         }
     }
 
+    /// A flushed key runs again: once for each flush, with whatever arguments come first, and then answers as any other.
+    #[test]
+    fn a_flushed_key_runs_once_more_per_flush(life in life(Tongue::Honest), flushes in 1usize..4) {
+        let mut model = live(&life);
+        model.set_up(true);
+        model.setting.needs_approval = false;
+        for (n, result) in RESULTS.iter().enumerate().take(flushes) {
+            if !model.flush() {
+                prop_assert_eq!(n, 0, "what was done for sure can be flushed");
+                return Ok(());
+            }
+            let before = model.world.acted;
+            for _ in 0..2 {
+                let id = model.call(n % 2, true);
+                model.run(id, &Says::Done(result), ProbeSays::TheTruth, 20);
+                prop_assert_eq!(model.sessions[id].answer(), Some(&Answer::Result(model::json(result))));
+            }
+            let other = model.call(1 - n % 2, true);
+            model.run(other, &Says::Done(result), ProbeSays::TheTruth, 20);
+            let refused = matches!(model.sessions[other].answer(), Some(Answer::Refused(Refusal::KeyReuseMismatch { .. })));
+            prop_assert!(refused, "{:?}", model.sessions[other].answer());
+            prop_assert_eq!(model.world.acted, before + 1, "one call, one repeat, one with other arguments");
+        }
+    }
+
     /// 5. Each end has one receipt, in a chain that verifies.
     #[test]
     fn a_receipt_for_every_end(life in life(Tongue::Lying)) {
@@ -464,17 +520,17 @@ proptest! {
                 State::Retrying(retrying) => retrying.receipt.map(|receipt| (receipt, None)),
                 _ => None,
             };
-            ends.extend(receipt.map(|(receipt, result)| (receipt.0, result)));
+            let which = usize::from(!opened_with(model, 0));
+            ends.extend(receipt.map(|(receipt, result)| (receipt.0, result, which)));
             Ok(())
         })?;
         let (_, receipts) = receipt::follow(ChainHead::default(), model.store.chain.iter().map(String::as_str))
             .map_err(|e| TestCaseError::fail(e.to_string()))?;
         let find = |id| receipts.iter().filter(|receipt: &&Receipt| receipt.id.0 == id).collect::<Vec<_>>();
-        for (id, result) in ends {
+        for (id, result, which) in ends {
             let found = find(id);
             prop_assert_eq!(found.len(), 1, "an end with {} receipts", found.len());
             prop_assert!(result.is_none_or(|result| found[0].result == result), "the receipt speaks of another result");
-            let which = usize::from(!opened_with(&model, 0));
             let (meant, other) = (model::args(which), model::args(1 - which));
             prop_assert!(found[0].covers(&model::tool(), &meant) && !found[0].covers(&model::tool(), &other));
         }
@@ -545,9 +601,9 @@ fn the_random_lives_go_everywhere() {
         doubles += u32::from(life.repeat == Repeat::Never && life.effect == EffectClass::Write && model.world.acted > 1);
         stale += model.log.iter().filter(|e| matches!(e, Event::Stale { .. })).count();
     }
-    assert_eq!(states.len(), 12, "{states:?}");
-    assert_eq!(decisions.len(), 13, "{decisions:?}");
-    assert_eq!(entries.len(), 16, "{entries:?}");
+    assert_eq!(states.len(), 13, "{states:?}");
+    assert_eq!(decisions.len(), 14, "{decisions:?}");
+    assert_eq!(entries.len(), 17, "{entries:?}");
     assert!(doubles > 0 && stale > 0, "{doubles} doubles, {stale} stale reports");
 }
 

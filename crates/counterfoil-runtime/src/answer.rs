@@ -183,6 +183,10 @@ impl Answer {
                     .retriable(Some(Duration::from_secs(1)));
                 Self { status: Status::Pending, error: Some(error), ..blank }
             }
+            // Not nothing: it was dispatched before the flush.
+            Ending::Refused(refusal @ Refusal::Flushed) => {
+                Self { error: Some(refusal_error(&refusal)), outcome: WorldSemantics::InDoubt.word(), ..blank }
+            }
             Ending::Refused(refusal) => Self { error: Some(refusal_error(&refusal)), outcome: WorldSemantics::Undecided.word(), ..blank },
             Ending::NotAdmitted(status, error) => Self { status, error: Some(error), ..blank },
         }
@@ -237,7 +241,7 @@ fn recorded(blank: Answer, effect: &Effect, now: Timestamp) -> Answer {
             let error = AnswerError::new("cancelled", format!("cancelled by {by}: {why}"));
             Answer { status: Status::Cancelled, error: Some(error), receipt: Some(*receipt), ..blank }
         }
-        State::Absent | State::Ready | State::Running(_) => {
+        State::Absent | State::Flushed { .. } | State::Ready | State::Running(_) => {
             let error =
                 AnswerError::new("pending", "not finished yet; ask again with the same key").retriable(Some(Duration::from_secs(1)));
             Answer { status: Status::Pending, error: Some(error), ..blank }
@@ -262,6 +266,11 @@ fn refusal_error(refusal: &Refusal) -> AnswerError {
         Refusal::ArgumentsRedacted => AnswerError::new(
             "arguments_redacted",
             "the stored arguments hold redacted values; call it again with the same key and the full arguments",
+        ),
+        Refusal::Flushed => AnswerError::new(
+            "flushed",
+            "the effect was flushed while this call was at it; it was dispatched, and what it reported is kept in the effect's history. \
+             Look there before you call again: a call with this key is a new one now",
         ),
     }
 }

@@ -4,7 +4,7 @@
 
 use counterfoil_core::limit::Spent;
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{Effect, Fence, StreamId, Summary};
+use counterfoil_core::{Effect, StreamId, Summary};
 use counterfoil_store::Write;
 
 use crate::ledger::{Ledger, LedgerError, plain_summary};
@@ -15,7 +15,7 @@ pub(crate) async fn spend(ledger: &Ledger, task: &Task, effect: &Effect) -> Resu
     let limits = &task.tool.policy.limits;
     let unlimited = limits.per_run.is_none() && limits.cost_per_run.is_none();
     // The first claim pays; one that was released has paid already.
-    let first = effect.fence == Fence(0);
+    let first = effect.unclaimed();
     let (Some(run), false, true) = (&task.call.run, unlimited, first) else { return Ok(Ok(Vec::new())) };
     let cost = match task.tool.cost.as_ref().map(|rule| rule(&task.call.args)).transpose() {
         Ok(cost) => cost.unwrap_or(0.0),

@@ -356,7 +356,7 @@ impl Ledger {
         holding.lease.lose();
         loop {
             let effect = self.load(holding.lease.key).await?;
-            if effect.expired || effect.opened.is_none() {
+            if effect.expired || effect.latest().is_none() {
                 return Ok(Reported::Late { effect, kept: false });
             }
             let (result, word) = match &outcome {
@@ -436,7 +436,7 @@ impl Ledger {
         Ok((next, Request { writes, receipt }))
     }
 
-    /// A stream whose newest record is its whole state: breakers, budgets, windows.
+    /// A stream whose newest record is its whole state: breakers, budgets, windows, modes.
     pub async fn newest<T: serde::de::DeserializeOwned>(&self, stream: StreamId) -> Result<(Version, Option<T>), LedgerError> {
         let (version, newest, _) = self.newest_or_expired(stream).await?;
         Ok((version, newest))
@@ -575,7 +575,7 @@ pub fn digest_of(failure: &counterfoil_core::Failure) -> Digest32 {
 }
 
 fn draft(effect: &Effect, sealed: Sealed<'_>) -> Draft {
-    let opened = effect.opened.as_ref().expect("an effect that ends was opened");
+    let opened = effect.latest().expect("an effect that ends was opened");
     Draft {
         id: ReceiptId::new(&effect.key, effect.version),
         tenant: opened.tenant.clone(),

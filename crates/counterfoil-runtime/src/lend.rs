@@ -46,8 +46,9 @@ pub enum Acquired {
 /// A permit in a client's hands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lent {
-    /// Goes downstream as `Idempotency-Key`, the same on every attempt.
     pub key: EffectKey,
+    /// Goes downstream as `Idempotency-Key`, the same on every attempt. The effect's own key, until that was flushed.
+    pub sent_key: EffectKey,
     pub attempt: u32,
     /// Goes with everything the client says about this attempt.
     pub fence: Fence,
@@ -245,7 +246,7 @@ impl Runtime {
         };
         let task = self.recorded_task(effect).ok_or_else(unknown)?;
         let salt = if task.tool.policy.redact.is_empty() { None } else { Some(self.inner.salt(&task.call.tenant).await?) };
-        let invocation = invocation(&task.tool, &task.call, effect.key, attempt, Stop::default());
+        let invocation = invocation(&task.tool, &task.call, effect.sent_key(), attempt, Stop::default());
         // The client owns the series: each attempt it asks for is one more of it, and waits as long as that.
         let series = Series { attempts: attempt, ..task.series };
         let mut concluding = Concluding { tool: task.tool, invocation, series, outcome, salt, jitter: self.inner.fresh.jitter() };

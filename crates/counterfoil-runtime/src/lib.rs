@@ -1,7 +1,7 @@
 //! The only crate that makes things happen.
 //!
 //! Reading order: [`runtime`] (`Runtime::call`, the whole story), [`ledger`] (the sole writer) and [`group`] (group commit), [`execute`] (the one
-//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`], [`lend`] (attempts that clients make), [`tokens`]; [`observe`] and `trace` (what is counted and told); then [`tool`], [`spec`],
+//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`], [`flush`], [`mode`], [`lend`] (attempts that clients make), [`tokens`]; [`observe`] and `trace` (what is counted and told); then [`tool`], [`spec`],
 //! [`template`].
 
 pub mod answer;
@@ -12,6 +12,7 @@ mod conclude;
 pub mod config;
 mod doubts;
 mod execute;
+pub mod flush;
 mod fresh;
 pub mod gate;
 mod group;
@@ -19,6 +20,7 @@ mod heartbeat;
 pub mod ledger;
 pub mod lend;
 pub mod liveness;
+pub mod mode;
 pub mod observe;
 pub mod operate;
 pub mod recover;
@@ -40,10 +42,12 @@ mod wake;
 pub use answer::{Answer, AnswerError, Status};
 pub use builder::Builder;
 pub use clock::{Clock, SystemClock};
+pub use flush::Flushed;
 pub use lend::{Acquired, CommitHow, LendError, Lent, PermitId};
+pub use mode::{InForce, Mode, ModeError, Modes, Shadowed, Switch, Switched};
 pub use operate::{Beside, OperateError, Operator, Resolution};
 pub use registry::{Registered, Schema};
-pub use runtime::{Mode, Runtime};
+pub use runtime::Runtime;
 pub use tokens::{NewToken, TokenError, Tokens};
 pub use tool::{ClientTool, FnTool, Invocation, ProbeAnswer, Runs, Tool, ToolError, UndoPlan};
 pub use trace::CallContext;

@@ -1,4 +1,4 @@
-//! What a person may do to an effect: approve, deny, resolve, retry, cancel, undo.
+//! What a person may do to an effect: approve, deny, resolve, retry, cancel, undo. (`flush` has a file of its own.)
 //!
 //! Each is one compare-and-append that says who and why; the state machine refuses what a state does not allow, and the refusal names the state.
 //! An undo is itself a ledgered effect with a key of its own, driven by the same loop.
@@ -22,6 +22,9 @@ use crate::observe;
 use crate::registry::Registered;
 use crate::runtime::{Runtime, Task, Told};
 use crate::tool::Runs;
+
+/// Who asks for undos.
+pub(crate) const UNDO_CALLER: &str = "undo";
 
 /// Who acts, and why: both end up in the ledger.
 #[derive(Debug, Clone)]
@@ -96,7 +99,7 @@ pub enum OperateError {
 impl Runtime {
     pub async fn effect(&self, key: EffectKey) -> Result<Effect, OperateError> {
         let effect = self.inner.ledger.load(key).await?;
-        if effect.opened.is_none() && !effect.expired {
+        if effect.latest().is_none() && !effect.expired {
             return Err(OperateError::NotFound(key));
         }
         Ok(effect)
@@ -264,15 +267,18 @@ impl Runtime {
             return Ok(Answer::refused("tool_runs_elsewhere", format!("{} undoes it, and only its clients run that", plan.tool)));
         }
         let again = matches!(effect.state, State::UndoFailed { .. });
-        let undo = undo_key(&key);
         let effect = self
             .change(key, "only what is done can be undone", operator, |effect, now| {
+                // By the key the world knows it by: what a flushed key does next has an undo of its own.
+                let undo = undo_key(&effect.sent_key());
                 committed(&effect.state).map(|_| (Entry::UndoStarted { at: now, by: operator.by.clone(), undo }, None))
             })
             .await?;
         observe::compensation_begun();
-        if again {
-            self.reopen_undo(undo, operator).await?;
+        if let State::Undoing { undo, .. } = &effect.state
+            && again
+        {
+            self.reopen_undo(*undo, operator).await?;
         }
         Ok(self.answer_undo(effect, started).await?)
     }
@@ -309,7 +315,7 @@ impl Runtime {
         let now = self.inner.clock.now();
         let call = Call {
             tenant: opened.tenant.clone(),
-            caller: Caller::new("undo").expect("a plain word"),
+            caller: Caller::new(UNDO_CALLER).expect("a plain word"),
             tool: plan.tool.clone(),
             args: plan.args.clone(),
             key: None,
@@ -357,12 +363,12 @@ impl Runtime {
 
     fn undo_of(&self, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {
         let task = self.recorded_task(effect)?;
-        let invocation = crate::runtime::invocation(&task.tool, &task.call, effect.key, effect.attempts, Default::default());
+        let invocation = crate::runtime::invocation(&task.tool, &task.call, effect.sent_key(), effect.attempts, Default::default());
         crate::conclude::undo_call(&task.tool, &invocation, result)
     }
 
     /// One compare-and-append, repeated while others are faster and the state still allows it.
-    async fn change<'a>(
+    pub(crate) async fn change<'a>(
         &self,
         key: EffectKey,
         hint: &'static str,

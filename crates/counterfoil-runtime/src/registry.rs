@@ -108,6 +108,12 @@ impl Registry {
         tools.everyones.get(name).or_else(own).cloned()
     }
 
+    /// Whether it is one of everyone's, or some tenant's own.
+    pub fn is_known(&self, name: &ToolName) -> bool {
+        let tools = self.read();
+        tools.everyones.contains_key(name) || tools.own.values().any(|own| own.contains_key(name))
+    }
+
     /// Whether it is one of everyone's.
     pub fn is_everyones(&self, name: &ToolName) -> bool {
         self.read().everyones.contains_key(name)

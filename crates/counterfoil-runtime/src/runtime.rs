@@ -34,6 +34,7 @@ use crate::heartbeat::Heartbeat;
 use crate::ledger::{Glance, Ledger, LedgerError, plain_summary};
 use crate::lend::{self, Lending};
 use crate::liveness::Liveness;
+use crate::mode::{Configured, Mode, Modes, Stopped};
 use crate::observe::{Meters, Served, ToolMeters, decision_word};
 use crate::registry::{Registered, Registry};
 use crate::reports::Reports;
@@ -43,17 +44,6 @@ use crate::undropped::Undropped;
 
 /// How often a waiter looks when the holder of the claim is another process, which cannot wake it.
 pub(crate) const OTHER_PROCESS_LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// Whether the ledger's word is law.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    #[default]
-    Enforce,
-    /// Logs what it would have stopped, and runs it.
-    Shadow,
-    /// Runs everything, records nothing.
-    Off,
-}
 
 /// Embeds the whole of Counterfoil. Cheap to clone.
 #[derive(Clone)]
@@ -68,7 +58,7 @@ pub(crate) struct Inner {
     pub clock: Arc<dyn Clock>,
     pub heartbeat: Heartbeat,
     pub liveness: Liveness,
-    pub mode: Mode,
+    pub modes: Modes,
     pub meters: Arc<Meters>,
     reports: Reports,
     pub fresh: Fresh,
@@ -144,9 +134,10 @@ impl Task {
 }
 
 impl Runtime {
-    pub(crate) fn assemble(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, liveness: Liveness, mode: Mode) -> Self {
+    pub(crate) fn assemble(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, liveness: Liveness, configured: Configured) -> Self {
         let meters = Arc::new(Meters::new());
         let gates = Gates::new(ledger.clone(), clock.clone(), meters.clone());
+        let modes = Modes::new(ledger.clone(), clock.clone(), configured);
         let heartbeat = Heartbeat::start(ledger.clone());
         let inner = Inner {
             ledger,
@@ -155,7 +146,7 @@ impl Runtime {
             clock,
             heartbeat,
             liveness,
-            mode,
+            modes,
             meters,
             reports: Reports::default(),
             fresh: Fresh::new(),
@@ -245,14 +236,15 @@ impl Runtime {
         if let Err(refused) = fits(&tool, &call, Runs::Here) {
             return (*refused).into();
         }
-        if tool.is_pure() || self.inner.mode == Mode::Off {
+        let mode = if tool.is_pure() { Mode::Off } else { self.inner.modes.of(&tool.name).await };
+        if mode == Mode::Off {
             return Box::pin(self.unrecorded(&tool, &call, trace.as_ref())).await;
         }
         let task = match self.task(tool, call).await {
             Ok(task) => Task { trace, ..task },
             Err(answer) => return (*answer).into(),
         };
-        let effect = match self.look(&task).await {
+        let effect = match self.look(&task, mode).await {
             Ok(Glance::Whole(effect)) => effect,
             Ok(Glance::Settled(settled)) => return Told::replayed(Answer::replayed(task.key, settled.done)),
             Err(error) => return ledger_answer(&error, None).into(),
@@ -264,7 +256,7 @@ impl Runtime {
                 Err(answer) => return (*answer).into(),
             },
         };
-        match self.inner.mode {
+        match mode {
             Mode::Shadow => Box::pin(self.let_through(task, effect)).await,
             _ => self.settle(task, effect).await,
         }
@@ -279,10 +271,10 @@ impl Runtime {
     }
 
     /// `Settled` only where its recorded result is the answer.
-    async fn look(&self, task: &Task) -> Result<Glance, LedgerError> {
+    async fn look(&self, task: &Task, mode: Mode) -> Result<Glance, LedgerError> {
         let ledger = &self.inner.ledger;
         // Whether a window is over, or what shadow mode lets through, depends on more than the result.
-        if task.family.is_some() || self.inner.mode == Mode::Shadow {
+        if task.family.is_some() || mode == Mode::Shadow {
             return ledger.load(task.key).await.map(Glance::Whole);
         }
         match ledger.glance(task.key).await? {
@@ -320,19 +312,26 @@ impl Runtime {
 
     /// Shadow mode: a live call is never stopped, only told of. Recovery, undo and operators do not come through here: they always enforce.
     async fn let_through(&self, mut task: Task, effect: Effect) -> Told {
-        let decision = match self.inner.decide(&task, &effect) {
+        let stopped = match self.inner.decide(&task, &effect) {
             Ok(Decision::Execute(_)) => None,
-            Ok(decision) => Some(decision_word(&decision)),
-            Err(_) => Some("refuse"),
+            Ok(decision) => {
+                let stopped = match &decision {
+                    Decision::Replay => Stopped::Replayed,
+                    Decision::Refuse(_) => Stopped::Refused,
+                    _ => Stopped::Held,
+                };
+                Some((stopped, decision_word(&decision)))
+            }
+            Err(_) => Some((Stopped::Refused, "refuse")),
         };
-        if let Some(decision) = decision {
-            return self.shadow(&task, decision, &format!("the effect is {}", effect.state.word())).await;
+        if let Some((stopped, decision)) = stopped {
+            return self.shadow(&task, stopped, decision, &format!("the effect is {}", effect.state.word())).await;
         }
         let runtime = self.clone();
         Undropped::new(async move {
             match runtime.inner.drive(&mut task, effect).await {
                 // Limits and breakers stop nothing either.
-                Ok((_, Ending::NotAdmitted(_, error))) => runtime.shadow(&task, &error.code, &error.message).await,
+                Ok((_, Ending::NotAdmitted(_, error))) => runtime.shadow(&task, Stopped::Refused, &error.code, &error.message).await,
                 driven => runtime.inner.dress(&task, driven),
             }
         })
@@ -370,7 +369,7 @@ impl Runtime {
         let (Some((family, generation)), Some(window)) = (task.family, task.tool.policy.dedupe_window) else { return Ok((task, effect)) };
         let ended = match &effect.state {
             State::Done(done) => Some(done.at),
-            State::Failed { at, .. } | State::Cancelled { at, .. } | State::Undone { at, .. } => Some(*at),
+            State::Failed { at, .. } | State::Cancelled { at, .. } | State::Undone { at, .. } | State::Flushed { at, .. } => Some(*at),
             _ => None,
         };
         let over = effect.expired || ended.is_some_and(|at| at + window <= self.inner.clock.now());
@@ -431,8 +430,9 @@ impl Runtime {
     }
 
     /// What shadow mode does instead of stopping a call: says so, and runs it unprotected.
-    async fn shadow(&self, task: &Task, decision: &str, why: &str) -> Told {
+    async fn shadow(&self, task: &Task, stopped: Stopped, decision: &str, why: &str) -> Told {
         tracing::warn!(effect = %task.key, tool = %task.tool.name, decision, why, "shadow: this call would have been stopped; it runs unprotected");
+        self.inner.modes.count(stopped);
         self.inner.meters.of(&task.tool.name).shadowed(decision);
         self.unrecorded(&task.tool, &task.call, task.trace.as_ref()).await
     }
@@ -565,7 +565,7 @@ impl Inner {
         let alive = self.heartbeat.watch(&permit);
         let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
         let span = trace::attempt_span(attempt.number, attempt.fence, task.trace.as_ref(), trace.as_ref());
-        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, task.key, attempt.number, permit.stop()) };
+        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, effect.sent_key(), attempt.number, permit.stop()) };
         let attempting = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone());
         let outcome = attempting.instrument(span.clone()).await; // the world changes
         trace::attempted(&span, &outcome);
@@ -603,7 +603,7 @@ impl Inner {
         task.series.probes += 1;
         let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
         let span = trace::probe_span(task.trace.as_ref(), trace.as_ref());
-        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, task.key, effect.attempts, Stop::default()) };
+        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, effect.sent_key(), effect.attempts, Stop::default()) };
         let asking = execute::probe(&*task.tool.tool, invocation.clone(), task.tool.policy.timeout);
         let answer = asking.instrument(span.clone()).await;
         trace::probed(&span, &answer);

@@ -32,7 +32,7 @@ pub fn found(found: &Found, now: Timestamp) -> Value {
 }
 
 pub fn effect(effect: &Effect, history: Option<&[Value]>) -> Value {
-    let opened = effect.opened.as_ref();
+    let opened = effect.latest();
     let done = match &effect.state {
         State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. } => Some(done),
         _ => None,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use counterfoil_core::{Policy, ToolName};
 
+use crate::mode::Mode;
 use crate::template::{Expr, TextTemplate, ValueTemplate};
 
 /// One tool of `counterfoil.yaml`.
@@ -16,6 +17,8 @@ use crate::template::{Expr, TextTemplate, ValueTemplate};
 pub struct ToolSpec {
     pub name: ToolName,
     pub description: Option<String>,
+    /// What the config says for this tool, whatever it says for all.
+    pub mode: Option<Mode>,
     pub policy: Policy,
     /// JSON Schema of the arguments and of the result.
     pub input: Option<serde_json::Value>,

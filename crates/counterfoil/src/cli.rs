@@ -121,6 +121,9 @@ pub enum Command {
     Effects(EffectsArgs),
     /// The breakers that keep calls away from dependencies that fail
     Breakers(BreakersArgs),
+    /// Whether calls are enforced, shadowed or let through: show, set, reset
+    #[command(after_long_help = MODE_HELP)]
+    Mode(ModeArgs),
     /// Look once at everything that is due: lost workers, open doubts, approved calls, interrupted undos
     Recover,
     /// The receipts of a run or of a tenant: list, verify
@@ -130,11 +133,34 @@ pub enum Command {
     Tokens(TokensArgs),
     /// Look at the config, the ledger and this machine, and say what is wrong
     Doctor,
+    /// Copy the ledger to a new file while programs use it
+    Backup(BackupArgs),
     /// Measure durable effects per second on this disk, beside the raw limit
     Bench(BenchArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }
+
+const MODE_HELP: &str = "\
+  enforce  the ledger's word is law
+  shadow   every call is let through; what would have been replayed, refused or held is logged and run unprotected
+  off      everything is run, nothing is recorded
+
+A switch is recorded with who and why, holds in every process within about a second, and survives restarts. For one tool, the first of these
+that was said holds: switched for the tool, switched for all, mode of the tool in the config, mode at its top.
+
+Examples:
+  counterfoil mode set shadow --tool charge_card --why 'trying out the new key'
+  counterfoil mode set off --i-accept-duplicates --why 'the disk of the ledger is being replaced'
+  counterfoil mode reset --tool charge_card";
+
+const FLUSH_EXAMPLES: &str = "\
+Examples:
+  counterfoil effects flush 2c661eb6 --why 'the customer wants it twice'
+  counterfoil effects flush --tool charge_card --yes --why 'the test shop was emptied'
+
+The next call with a flushed key is a new call, also with other arguments: it runs. What was recorded stays in the history. Only what has
+ended for certain can be flushed: a doubt must be resolved first.";
 
 const CALL_EXAMPLES: &str = "\
 Examples:
@@ -285,13 +311,16 @@ pub enum EffectsCommand {
     Approve(OperateArgs),
     /// Refuse a call that waits for approval
     Deny(OperateArgs),
+    /// Free the key of a finished effect, or of all finished effects of a tool: the next call with it runs
+    #[command(after_long_help = FLUSH_EXAMPLES)]
+    Flush(FlushArgs),
     /// Drop finished effects whose time is over, leaving tombstones
     Prune,
 }
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// in_doubt, running, done, failed, retrying, waiting_approval, cancelled, undoing, undone, undo_failed, ready (several: a,b)
+    /// in_doubt, running, done, failed, retrying, waiting_approval, cancelled, undoing, undone, undo_failed, ready, flushed (several: a,b)
     #[arg(long, value_delimiter = ',')]
     pub state: Vec<String>,
     #[arg(long)]
@@ -341,6 +370,22 @@ pub struct OperateArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub struct FlushArgs {
+    /// 64 hex digits, or the first 8 or more
+    #[arg(group = "what")]
+    pub key: Option<String>,
+    /// All finished effects of this tool
+    #[arg(long, group = "what")]
+    pub tool: Option<String>,
+    /// Really all of them: without it, it is only said how many they are
+    #[arg(long, requires = "tool")]
+    pub yes: bool,
+    #[command(flatten)]
+    pub who: WhoArgs,
+}
+
+#[derive(Debug, Args)]
 pub struct WhoArgs {
     /// Who decides this; ends up in the ledger
     #[arg(long, env = "COUNTERFOIL_OPERATOR", default_value = "operator")]
@@ -368,6 +413,55 @@ pub enum BreakersCommand {
         #[arg(long, default_value = "opened by hand")]
         why: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct ModeArgs {
+    #[command(subcommand)]
+    pub command: ModeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ModeCommand {
+    /// The mode of all tools and of each, where it comes from, and who switched it
+    Show,
+    /// Switch the mode of one tool, or of all
+    Set(ModeSetArgs),
+    /// Go back to what the config says
+    Reset {
+        /// Of this tool only
+        #[arg(long)]
+        tool: Option<String>,
+        #[command(flatten)]
+        who: WhoArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct ModeSetArgs {
+    #[arg(value_enum)]
+    pub mode: ModeWord,
+    /// Of this tool only
+    #[arg(long)]
+    pub tool: Option<String>,
+    /// Needed for off: without protection, duplicates happen
+    #[arg(long)]
+    pub i_accept_duplicates: bool,
+    #[command(flatten)]
+    pub who: WhoArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModeWord {
+    Enforce,
+    Shadow,
+    Off,
+}
+
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// Where to put the copy; there must be no such file
+    pub file: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -29,7 +29,7 @@ pub enum ComposeError {
 pub struct Opened {
     pub store: Arc<dyn Store>,
     pub workers_dir: Option<PathBuf>,
-    /// The embedded ledger itself, for its statistics.
+    /// The embedded ledger itself, for its statistics and its backups.
     pub sqlite: Option<Arc<Sqlite>>,
 }
 
@@ -57,6 +57,11 @@ pub fn workers_dir(ledger: &Path) -> PathBuf {
 /// A runtime on an opened store, with the tools of a config. Must be called inside a Tokio runtime.
 pub fn runtime(opened: &Opened, config: &Config) -> Result<Runtime, ComposeError> {
     let mut builder = Builder::new(opened.store.clone()).mode(config.mode);
+    for spec in &config.tools {
+        if let Some(mode) = spec.mode {
+            builder = builder.tool_mode(spec.name.clone(), mode);
+        }
+    }
     if let Some(dir) = &opened.workers_dir {
         builder = builder.workers_dir(dir);
     }

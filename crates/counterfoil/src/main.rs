@@ -46,10 +46,12 @@ async fn run(cli: &Cli) -> anyhow::Result<output::Exit> {
         Command::Tools(args) => commands::tools::run(global, args).await,
         Command::Effects(args) => commands::effects::run(global, args).await,
         Command::Breakers(args) => commands::breakers::run(global, args).await,
+        Command::Mode(args) => commands::mode::run(global, args).await,
         Command::Recover => commands::recover::run(global).await,
         Command::Receipts(args) => commands::receipts::run(global, args).await,
         Command::Tokens(args) => commands::tokens::run(global, args).await,
         Command::Doctor => commands::doctor::run(global).await,
+        Command::Backup(args) => commands::backup::run(global, args).await,
         Command::Bench(args) => bench::run(global, args).await,
         Command::Completions(args) => commands::completions::run(args),
     }

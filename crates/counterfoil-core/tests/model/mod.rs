@@ -10,6 +10,7 @@
 // Each test binary uses a part of it.
 #![allow(dead_code)]
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use counterfoil_core::codec;
@@ -132,7 +133,7 @@ impl Store {
                 attempt: effect.attempts,
                 fence: effect.fence,
                 tool: tool(),
-                spec: call::spec_hash(&tool(), &effect.opened.as_ref().expect("an end of something").args),
+                spec: call::spec_hash(&tool(), &effect.latest().expect("an end of something").args),
                 outcome: effect.state.word(),
                 result,
                 by: None,
@@ -151,9 +152,10 @@ pub fn receipt_of(entry: &Entry) -> Option<(ReceiptId, Digest32, Timestamp)> {
     let nothing = Json::null().digest();
     let of = |failure: &Failure| Digest32::of(failure.code.as_bytes());
     match entry {
-        Entry::Denied { receipt, at, .. } | Entry::Cancelled { receipt, at, .. } | Entry::UndoFinished { receipt, at, .. } => {
-            Some((*receipt, nothing, *at))
-        }
+        Entry::Denied { receipt, at, .. }
+        | Entry::Cancelled { receipt, at, .. }
+        | Entry::UndoFinished { receipt, at, .. }
+        | Entry::Flushed { receipt, at, .. } => Some((*receipt, nothing, *at)),
         Entry::Finished(finished) => match &finished.outcome {
             Ended::Done { success, receipt, .. } => Some((*receipt, success.result.digest(), finished.ended)),
             Ended::Failed { failure, receipt } => Some((*receipt, of(failure), finished.ended)),
@@ -202,38 +204,38 @@ pub struct World {
     pub keyed: bool,
     pub acted: u32,
     pub dispatches: u32,
-    pub result: Option<Json>,
+    /// What came of it, by the key that was sent.
+    pub results: HashMap<EffectKey, Json>,
 }
 
 impl World {
-    fn act(&mut self, result: &str) -> Json {
-        if self.keyed
-            && let Some(result) = &self.result
-        {
+    fn act(&mut self, key: EffectKey, result: &str) -> Json {
+        if let Some(result) = self.results.get(&key).filter(|_| self.keyed) {
             return result.clone();
         }
         self.acted += 1;
-        self.result.insert(json(result)).clone()
+        self.results.insert(key, json(result));
+        self.results[&key].clone()
     }
 
     /// `None`: no answer ever came.
-    pub fn dispatch(&mut self, says: &Says) -> Option<Outcome> {
+    pub fn dispatch(&mut self, key: EffectKey, says: &Says) -> Option<Outcome> {
         self.dispatches += 1;
-        let known = self.keyed && self.acted > 0;
+        let known = self.keyed && self.results.contains_key(&key);
         match says {
-            Says::Done(result) => Some(Outcome::Done(Success::new(self.act(result)))),
-            Says::NotDoneFinal if known => Some(Outcome::Done(Success::new(self.act("null")))),
+            Says::Done(result) => Some(Outcome::Done(Success::new(self.act(key, result)))),
+            Says::NotDoneFinal if known => Some(Outcome::Done(Success::new(self.act(key, "null")))),
             Says::NotDoneFinal => Some(Outcome::NotDone(Failure::new("http_400", "rejected"))),
             Says::NotDoneRetriable => Some(Outcome::NotDone(Failure::of_dependency("http_503", "later"))),
             Says::Unknown { acted } => {
                 if *acted {
-                    self.act(r#"{"from":"the dark"}"#);
+                    self.act(key, r#"{"from":"the dark"}"#);
                 }
                 Some(Outcome::Unknown(Failure::of_dependency("timeout", "no answer in time")))
             }
             Says::Nothing { acted } => {
                 if *acted {
-                    self.act(r#"{"from":"the dark"}"#);
+                    self.act(key, r#"{"from":"the dark"}"#);
                 }
                 None
             }
@@ -260,11 +262,12 @@ pub enum Answer {
 #[derive(Debug, Clone)]
 pub enum Step {
     Deciding,
-    /// The claim is stored; the tool is not called yet.
-    Holding(Claim),
+    /// The claim is stored; the tool is not called yet. With the key it will be sent.
+    Holding(Claim, EffectKey),
     /// The tool was called. `None`: it has not answered.
     Acting {
         claim: Claim,
+        sent: EffectKey,
         started: Timestamp,
         acted: bool,
         said: Option<Outcome>,
@@ -301,6 +304,8 @@ pub enum Event {
     Acted,
     /// A probe or a person said that it did not happen.
     SaidNot,
+    /// A person freed the key.
+    Flushed,
     Answered {
         session: usize,
         answer: Answer,
@@ -390,8 +395,8 @@ impl Model {
     pub fn advance(&mut self, id: usize, says: &Says, probe: ProbeSays) -> bool {
         match self.sessions[id].step.clone() {
             Step::Deciding => self.decide(id, probe),
-            Step::Holding(claim) => {
-                self.dispatch(id, claim, says);
+            Step::Holding(claim, sent) => {
+                self.dispatch(id, claim, sent, says);
                 true
             }
             Step::Acting { claim, started, said: Some(outcome), .. } => self.report(id, &claim, started, outcome),
@@ -417,7 +422,7 @@ impl Model {
                 };
                 let entries = self.opening(id, &effect, Entry::Claimed(claim.clone()));
                 if self.append(id, effect.version, entries) {
-                    self.sessions[id].step = Step::Holding(claim);
+                    self.sessions[id].step = Step::Holding(claim, effect.sent_key());
                 }
             }
             Decision::AskApproval => {
@@ -507,8 +512,8 @@ impl Model {
         let receipt = ReceiptId::new(&effect.key, effect.version + 1);
         match says {
             ProbeSays::CannotTell => Probed::CannotTell("the search is down".into()),
-            ProbeSays::TheTruth if self.world.acted > 0 => {
-                Probed::Happened { result: self.world.result.clone().expect("it acted"), undo: None, receipt }
+            ProbeSays::TheTruth if self.world.results.contains_key(&effect.sent_key()) => {
+                Probed::Happened { result: self.world.results[&effect.sent_key()].clone(), undo: None, receipt }
             }
             ProbeSays::TheTruth | ProbeSays::ItDidNotHappen => {
                 self.log.push(Event::SaidNot);
@@ -517,7 +522,7 @@ impl Model {
         }
     }
 
-    fn dispatch(&mut self, id: usize, claim: Claim, says: &Says) {
+    fn dispatch(&mut self, id: usize, claim: Claim, sent: EffectKey, says: &Says) {
         if claim.lease_until <= self.now {
             // Lost its lease before it called the tool: it must not call it any more.
             self.sessions[id].step = Step::Deciding;
@@ -525,13 +530,13 @@ impl Model {
         }
         self.log.push(Event::Dispatched { fence: claim.fence, session: id, stored: self.store.entries.len() });
         let before = self.world.acted;
-        let said = self.world.dispatch(says);
+        let said = self.world.dispatch(sent, says);
         let acted = self.world.acted > before;
         if acted {
             self.log.push(Event::Acted);
         }
         self.sessions[id].series.attempts += 1;
-        self.sessions[id].step = Step::Acting { claim, started: self.now, acted, said };
+        self.sessions[id].step = Step::Acting { claim, sent, started: self.now, acted, said };
     }
 
     fn report(&mut self, id: usize, claim: &Claim, started: Timestamp, outcome: Outcome) -> bool {
@@ -593,10 +598,9 @@ impl Model {
 
     /// A hanging worker comes back with what it knows: the truth, or nothing at all.
     pub fn wake(&mut self, id: usize, knows: bool) {
-        let result = self.world.result.clone();
-        if let Step::Acting { acted, said: said @ None, .. } = &mut self.sessions[id].step {
+        if let Step::Acting { acted, sent, said: said @ None, .. } = &mut self.sessions[id].step {
             *said = Some(match (knows, *acted) {
-                (true, true) => Outcome::Done(Success::new(result.expect("it acted"))),
+                (true, true) => Outcome::Done(Success::new(self.world.results[sent].clone())),
                 (true, false) => Outcome::NotDone(Failure::of_dependency("reset", "the request never left")),
                 (false, _) => Outcome::Unknown(Failure::of_dependency("timeout", "no answer in time")),
             });
@@ -605,19 +609,19 @@ impl Model {
 
     /// The worker says that it is alive. Learns that it lost its permit when the ledger refuses.
     pub fn heartbeat(&mut self, id: usize) {
-        let (Step::Holding(claim) | Step::Acting { claim, .. }) = &mut self.sessions[id].step else { return };
+        let (Step::Holding(claim, _) | Step::Acting { claim, .. }) = &mut self.sessions[id].step else { return };
         let lease_until = self.now + self.setting.policy.lease;
         let Ok(effect) = self.store.load() else { return };
         if self.store.append(effect.version, vec![Entry::Extended { fence: claim.fence, lease_until }]).is_ok() {
             claim.lease_until = lease_until;
-        } else if matches!(self.sessions[id].step, Step::Holding(_)) {
+        } else if matches!(self.sessions[id].step, Step::Holding(..)) {
             self.sessions[id].step = Step::Deciding;
         }
     }
 
     /// The breaker is open: the permit goes back unused.
     pub fn release(&mut self, id: usize) {
-        let Step::Holding(claim) = self.sessions[id].step.clone() else { return };
+        let Step::Holding(claim, _) = self.sessions[id].step.clone() else { return };
         let Ok(effect) = self.store.load() else { return };
         let released = Entry::Released { fence: claim.fence, at: self.now, why: "circuit_open".into() };
         match self.store.append(effect.version, vec![released]) {
@@ -640,6 +644,20 @@ impl Model {
             self.log.push(Event::SaidNot);
         }
         stored
+    }
+
+    /// A person frees the key, as far as the fold lets them.
+    pub fn flush(&mut self) -> bool {
+        let flushed = self.person(|at, receipt| Entry::Flushed { at, by: "ada".into(), why: "again".into(), receipt });
+        if flushed {
+            self.log.push(Event::Flushed);
+        }
+        flushed
+    }
+
+    /// What the world did for the call that is recorded now.
+    pub fn result(&self) -> Option<&Json> {
+        self.world.results.get(&self.store.effect().sent_key())
     }
 
     pub fn set_up(&mut self, up: bool) {
@@ -685,5 +703,6 @@ pub fn name(decision: &Decision) -> &'static str {
         Decision::Refuse(Refusal::KeyExpired) => "refuse expired",
         Decision::Refuse(Refusal::InFlight { .. }) => "refuse in flight",
         Decision::Refuse(Refusal::ArgumentsRedacted) => "refuse redacted",
+        Decision::Refuse(Refusal::Flushed) => "refuse flushed",
     }
 }

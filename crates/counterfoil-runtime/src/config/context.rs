@@ -19,6 +19,8 @@ pub struct Context<'a> {
     /// The variables named under `env`, in the order they were written.
     pub env_names: Vec<String>,
     pub egress: Arc<Egress>,
+    /// The file says that duplicates are accepted: without it, nothing in it may be switched off.
+    pub accepts_duplicates: bool,
 }
 
 impl Context<'_> {

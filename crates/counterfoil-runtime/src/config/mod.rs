@@ -38,13 +38,16 @@ pub use environment::Environment;
 pub use mistake::{ConfigErrors, Mistake, Place};
 pub use starter::STARTER;
 
-use crate::runtime::Mode;
+use crate::mode::Mode;
 use crate::spec::{Egress, ToolSpec};
 use read::Spot;
 use report::Report;
 
 /// The file `counterfoil` looks for.
 pub const FILE_NAME: &str = "counterfoil.yaml";
+
+/// As they are written.
+const MODES: &[(&str, Mode)] = &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)];
 
 /// A config without mistakes.
 #[derive(Clone)]

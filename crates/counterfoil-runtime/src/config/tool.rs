@@ -10,7 +10,9 @@ use super::context::Context;
 use super::expr::Sees;
 use super::http::Purpose;
 use super::read::{Fields, Spot, Stranger};
-use super::{command, file, http, policy, schema};
+use super::{MODES, command, file, http, policy, schema};
+
+use crate::mode::Mode;
 use crate::spec::{Action, Ask, HttpBody, ProbeSpec, ToolSpec, UndoSpec, VerifySpec};
 
 pub const TOOL: &[&str] = &[
@@ -43,6 +45,7 @@ pub const TOOL: &[&str] = &[
     "probe",
     "verify",
     "undo",
+    "mode",
 ];
 /// The kinds of tools: exactly one of them.
 const KINDS: &[&str] = &["http", "command", "file", "client"];
@@ -79,7 +82,8 @@ pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSp
         tool.wrong("approval_expires", "nothing here needs approval; add approval: true or an expression, or drop it");
     }
     let description = tool.get("description").and_then(|s| s.text()).map(|text| text.trim().to_owned());
-    Some(ToolSpec { name: name?, description, policy, input, output, approval, cost, action: action?, probe, verify, undo })
+    let mode = tool.get("mode").and_then(|s| mode(&s, context));
+    Some(ToolSpec { name: name?, description, mode, policy, input, output, approval, cost, action: action?, probe, verify, undo })
 }
 
 /// Fields that are often written one level too high.
@@ -95,6 +99,17 @@ fn belongs(field: &str) -> Stranger {
         ("verify", VERIFY),
     ];
     places.iter().find(|(_, fields)| fields.contains(&field)).map_or(Stranger::Unknown, |(place, _)| Stranger::Belongs(place))
+}
+
+fn mode(spot: &Spot<'_>, context: &Context<'_>) -> Option<Mode> {
+    let mode = spot.choice(MODES)?;
+    if mode == Mode::Off && !context.accepts_duplicates {
+        spot.wrong(
+            "off runs this tool without any protection; add i_accept_duplicates: true at the top of the file if that is meant, \
+             or write mode: shadow to only watch",
+        );
+    }
+    Some(mode)
 }
 
 fn action(tool: &Fields<'_>, context: &Context<'_>) -> Option<Action> {

@@ -12,7 +12,7 @@ use super::environment::Environment;
 use super::mistake::{Mistake, Place};
 use super::node::Value;
 use super::read::{Fields, Spot, Stranger};
-use super::{Config, Mode, check, command, store, tool};
+use super::{Config, MODES, Mode, check, command, store, tool};
 use crate::spec::{Egress, ToolSpec};
 
 pub const TOP: &[&str] = &["store", "mode", "i_accept_duplicates", "tenant", "env", "egress", "tools"];
@@ -27,8 +27,14 @@ pub const SWITCH: &str = "TOOL_RELIABILITY_ENABLED";
 /// Fills `config` from the file's top map, as far as it can be read.
 pub fn read(spot: &Spot<'_>, environment: &Environment, config: &mut Config) {
     let Some(top) = known_fields(spot) else { return };
-    let mut context =
-        Context { dir: config.path.parent().unwrap_or_else(|| "".as_ref()), environment, env_names: Vec::new(), egress: Arc::default() };
+    let mut context = Context {
+        dir: config.path.parent().unwrap_or_else(|| "".as_ref()),
+        environment,
+        env_names: Vec::new(),
+        egress: Arc::default(),
+        accepts_duplicates: false,
+    };
+    top.read("i_accept_duplicates", Spot::bool, &mut context.accepts_duplicates);
     top.read("env", |s| env(s, environment), &mut context.env_names);
     top.read("egress", |s| egress(s).map(Arc::new), &mut context.egress);
     let store = match top.get("store") {
@@ -40,8 +46,8 @@ pub fn read(spot: &Spot<'_>, environment: &Environment, config: &mut Config) {
         let text = context.fixed(&s)?;
         Tenant::new(&text).map_err(|error| s.wrong(error.to_string())).ok()
     });
-    let Context { env_names, egress, .. } = context;
-    mode(&top, environment, config);
+    let Context { env_names, egress, accepts_duplicates, .. } = context;
+    mode(&top, environment, accepts_duplicates, config);
     config.store = store.unwrap_or_default();
     config.tenant = tenant.unwrap_or_else(|| config.tenant.clone());
     config.env = environment.only(&env_names);
@@ -54,10 +60,8 @@ fn known_fields<'a>(spot: &Spot<'a>) -> Option<Fields<'a>> {
     spot.fields_but(TOP, |key| if key.starts_with("x-") { Stranger::Welcome } else { Stranger::Unknown })
 }
 
-fn mode(top: &Fields<'_>, environment: &Environment, config: &mut Config) {
-    top.read("mode", |s| s.choice(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]), &mut config.mode);
-    let mut accepted = false;
-    top.read("i_accept_duplicates", Spot::bool, &mut accepted);
+fn mode(top: &Fields<'_>, environment: &Environment, accepted: bool, config: &mut Config) {
+    top.read("mode", |s| s.choice(MODES), &mut config.mode);
     let place = top.get("mode").map_or(Place::START, |spot| spot.node.place);
     let wrong = |message: String| top.spot.report.add(Mistake::new(place, "mode", message));
     match environment.get(SWITCH).map(|value| value.trim().to_lowercase()).as_deref() {

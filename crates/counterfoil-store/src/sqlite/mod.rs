@@ -2,12 +2,13 @@
 //!
 //! Reading order: `schema` (what is in the file), `row` (one record), `index` (what is known in
 //! memory), `writer` (append), `merge` (the index goes into the file), `reader` (load), `browse` (due, tail, search),
-//! `prune`, `wal`, `open`.
+//! `prune`, `wal`, `open`, `backup`.
 //!
 //! What must stay true: nothing is acknowledged before COMMIT has flushed it; memory follows the file and never leads
 //! it; a record that does not match its checksum is refused. What a load may miss of *other* processes' writes is
 //! said in `reader`; of this value's own, nothing.
 
+mod backup;
 mod browse;
 mod fault;
 mod filter;
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 
 use counterfoil_core::{StreamId, Timestamp};
 
+pub use self::backup::{BackupDone, BackupError, Progress};
 use self::index::Index;
 use self::pool::{Pool, Sweeper};
 use self::reader::Reader;

@@ -54,7 +54,7 @@ pub fn reader(path: &Path, options: &Options) -> Result<Connection, OpenError> {
 }
 
 /// What can be said of the path before SQLite sees it.
-fn check_place(path: &Path) -> Result<(), OpenError> {
+pub fn check_place(path: &Path) -> Result<(), OpenError> {
     let io = |message: String| OpenError::Io { path: path.into(), message };
     let read_only = |message: &str| OpenError::ReadOnly { path: path.into(), message: message.into() };
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

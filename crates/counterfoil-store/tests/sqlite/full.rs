@@ -9,16 +9,16 @@ use counterfoil_store::{AppendError, StoreError, Write, Written};
 use crate::{append, check_stream, is_root, open, write};
 
 /// A small file system of its own, unmounted when dropped.
-struct Small(tempfile::TempDir);
+pub struct Small(tempfile::TempDir);
 
 impl Small {
-    fn mount() -> Option<Self> {
+    pub fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(dir.path()).status();
         mounted.is_ok_and(|status| status.success()).then_some(Self(dir))
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 }

@@ -28,6 +28,7 @@ pub async fn run(global: &Global, args: &EffectsArgs) -> anyhow::Result<Exit> {
         EffectsCommand::List(_) => unreachable!("answered above"),
         EffectsCommand::Show { key } => show(global, &house, key).await,
         EffectsCommand::Resolve(args) => resolve(global, &house, args).await,
+        EffectsCommand::Flush(args) => super::flush::run(global, &house, args).await,
         EffectsCommand::Prune => prune(global, &house).await,
         EffectsCommand::Retry(args) => {
             let (key, operator) = target(&house, args).await?;
@@ -100,7 +101,7 @@ async fn list(global: &Global, args: &ListArgs) -> anyhow::Result<Exit> {
 fn state(text: &str) -> anyhow::Result<&'static str> {
     let known = state_word(text).filter(|w| !w.is_empty());
     known.ok_or_else(|| {
-        let all = "in_doubt, running, done, failed, retrying, waiting_approval, cancelled, undoing, undone, undo_failed, ready";
+        let all = "in_doubt, running, done, failed, retrying, waiting_approval, cancelled, undoing, undone, undo_failed, ready, flushed";
         Refused::usage("invalid_state", format!("--state {text:?}: there is no such state; there are {all}"))
     })
 }
@@ -133,7 +134,7 @@ async fn show(global: &Global, house: &House, key: &str) -> anyhow::Result<Exit>
     field("effect", &effect.key);
     field("state", &if effect.expired { "expired" } else { effect.state.word() });
     field("outcome", &effect.world().word());
-    if let Some(opened) = &effect.opened {
+    if let Some(opened) = effect.latest() {
         field("tool", &opened.tool);
         field("args", &opened.args.as_str());
         field("caller", &opened.caller);
@@ -159,6 +160,7 @@ async fn show(global: &Global, house: &House, key: &str) -> anyhow::Result<Exit>
             }
             field("next", &format!("counterfoil effects resolve {} --happened --result JSON | --did-not-happen", effect.key));
         }
+        State::Flushed { at, by, why, .. } => field("flushed", &format!("{} by {by}: {why}", time(*at))),
         State::Failed { failure, .. } => field("failure", &format!("{}: {}", failure.code, failure.message)),
         State::Retrying(failed) => {
             field("failure", &format!("{}: {} (again from {})", failed.failure.code, failed.failure.message, time(failed.not_before)))
@@ -238,7 +240,7 @@ fn answered(global: &Global, answer: Result<counterfoil_runtime::Answer, Operate
     Ok(output::answer(global, &answer.map_err(operate_refused)?))
 }
 
-fn changed(global: &Global, effect: Result<Effect, OperateError>) -> anyhow::Result<Exit> {
+pub fn changed(global: &Global, effect: Result<Effect, OperateError>) -> anyhow::Result<Exit> {
     let effect = effect.map_err(operate_refused)?;
     match global.json {
         true => output::json(&shown::effect(&effect, None)),
@@ -247,7 +249,7 @@ fn changed(global: &Global, effect: Result<Effect, OperateError>) -> anyhow::Res
     Ok(Exit::Done)
 }
 
-fn operate_refused(error: OperateError) -> anyhow::Error {
+pub fn operate_refused(error: OperateError) -> anyhow::Error {
     let code = match &error {
         OperateError::NotFound(_) => "not_found",
         OperateError::WrongState { .. } => "wrong_state",
@@ -260,7 +262,7 @@ fn operate_refused(error: OperateError) -> anyhow::Error {
 }
 
 /// A key that was typed whole, or its first digits.
-async fn find_key(house: &House, typed: &str) -> anyhow::Result<EffectKey> {
+pub async fn find_key(house: &House, typed: &str) -> anyhow::Result<EffectKey> {
     if let Ok(key) = typed.parse::<EffectKey>() {
         return Ok(key);
     }

@@ -53,7 +53,7 @@ pub fn config_refused(errors: ConfigErrors) -> anyhow::Error {
     Refused { exit: Exit::Usage, code: "config_invalid", message: errors.to_string(), detail }.into()
 }
 
-fn open_refused(error: compose::ComposeError) -> anyhow::Error {
+pub fn open_refused(error: compose::ComposeError) -> anyhow::Error {
     use counterfoil_store::{OpenError, StoreError};
     let (exit, code) = match &error {
         compose::ComposeError::UnknownStore { .. } => (Exit::Usage, "store_unknown"),

@@ -1,12 +1,15 @@
 //! One file per command, all of the same shape: `run(global, args)` reads what was typed, does one thing, prints it.
 
+pub mod backup;
 pub mod breakers;
 pub mod call;
 pub mod completions;
 pub mod doctor;
 pub mod effects;
+pub mod flush;
 pub mod house;
 pub mod init;
+pub mod mode;
 pub mod receipts;
 pub mod recover;
 pub mod serve;

@@ -74,12 +74,12 @@ fn a_36_a_flipped_byte_is_refused_loudly() {
 }
 
 /// A file system of its own, gone when the test ends. `None` where this process may not mount one.
-struct Disk {
-    path: PathBuf,
+pub struct Disk {
+    pub path: PathBuf,
 }
 
 impl Disk {
-    fn mount(path: PathBuf, size: &str) -> Option<Self> {
+    pub fn mount(path: PathBuf, size: &str) -> Option<Self> {
         std::fs::create_dir(&path).unwrap();
         let options = format!("size={size}");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&path).output();
@@ -97,7 +97,7 @@ impl Disk {
     }
 
     /// Takes all the space that is left; the file it is in.
-    fn fill(&self) -> PathBuf {
+    pub fn fill(&self) -> PathBuf {
         let path = self.path.join("ballast");
         let mut file = File::create(&path).unwrap();
         for size in [4096, 1] {

@@ -4,14 +4,17 @@
 //! on the world's counter and on what was answered, never on the ledger's records alone. Nothing sleeps where an event can be awaited.
 //! Variables: `COUNTERFOIL_KILL_ROUNDS` (how often the worker is killed) and `COUNTERFOIL_KILL_SEED`.
 
+mod backups;
 mod breakers;
 mod crashes;
 mod disks;
+mod flushes;
 mod http;
 mod keys;
 mod kill_loop;
 mod lab;
 mod leases;
+mod modes;
 mod output;
 mod parts;
 mod refusals;

@@ -134,6 +134,25 @@ fn protection_is_switched_off_only_by_saying_so_twice() {
 }
 
 #[test]
+fn a_tool_has_a_mode_of_its_own_and_off_must_be_said_twice() {
+    let parse = |text: &str| Config::parse(text, "c.yaml", &Environment::default());
+    let mode = |text: &str| parse(text).map(|config| config.tools[0].mode).map_err(|errors| errors.lines().collect::<Vec<_>>());
+    let tool = "tools:\n  t:\n    command: [\"true\"]\n";
+    assert_eq!(mode(tool), Ok(None));
+    assert_eq!(mode(&format!("{tool}    mode: shadow\n")), Ok(Some(Mode::Shadow)));
+    assert_eq!(mode(&format!("i_accept_duplicates: true\n{tool}    mode: off\n")), Ok(Some(Mode::Off)));
+    let refused = mode(&format!("{tool}    mode: off\n")).unwrap_err();
+    assert_eq!(
+        refused,
+        [
+            "c.yaml:4:11: tools.t.mode: off runs this tool without any protection; add i_accept_duplicates: true at the top of the file if that is \
+          meant, or write mode: shadow to only watch"
+        ]
+    );
+    assert!(mode(&format!("{tool}    mode: shadw\n")).unwrap_err()[0].contains("shadow"));
+}
+
+#[test]
 fn all_mistakes_are_shown_at_once() {
     let errors = Config::parse(include_str!("golden/mistakes.yaml"), "counterfoil.yaml", &environment()).unwrap_err();
     let shown = format!("{errors}\n");
