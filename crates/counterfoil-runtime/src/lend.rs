@@ -281,7 +281,8 @@ impl Inner {
         let budgets: Vec<_> = spent.iter().map(|write| write.stream).collect();
         let (at, worker) = (self.clock.now(), client(&task.call.caller));
         let claim = Claim { at, attempt: attempt.number, fence: attempt.fence, worker, lease_until: at + lending.lease };
-        let lent = Lent { key: task.key, attempt: claim.attempt, fence: claim.fence, lease_until: claim.lease_until };
+        let sent_key = effect.sent_key();
+        let lent = Lent { key: task.key, sent_key, attempt: claim.attempt, fence: claim.fence, lease_until: claim.lease_until };
         let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
         let entries = opened.into_iter().chain([Entry::Claimed(claim)]).collect();
         let beside = |after: &Effect| spent.into_iter().chain(lending.beside.writes(after)).collect();

@@ -70,11 +70,13 @@ pub async fn acquire(Shared(app): Shared<Arc<App>>, ask: Ask) -> Result<Response
 
 fn lent_of(effect: &Effect) -> Option<Lent> {
     let State::Running(claim) = &effect.state else { return None };
-    Some(Lent { key: effect.key, attempt: claim.attempt, fence: claim.fence, lease_until: claim.lease_until })
+    Some(Lent { key: effect.key, sent_key: effect.sent_key(), attempt: claim.attempt, fence: claim.fence, lease_until: claim.lease_until })
 }
 
 fn lent_stored(lent: &Lent) -> Stored {
-    let body = json!({ "effect": lent.key, "attempt": lent.attempt, "fence": lent.fence, "lease_until": shown::time(lent.lease_until) });
+    let body = json!({
+        "effect": lent.key, "attempt": lent.attempt, "fence": lent.fence, "lease_until": shown::time(lent.lease_until), "idempotency_key": lent.sent_key,
+    });
     Stored { location: Some(format!("/v1/effects/{}", lent.key)), ..json_stored(StatusCode::CREATED, &body) }
 }
 
