@@ -64,7 +64,8 @@ impl Runtime {
                     return Ok(Flushed { more: true, ..total });
                 }
                 let (now, later) = rest.split_at(room);
-                let done: Vec<_> = stream::iter(now).map(|key| self.flush(*key, &operator)).buffer_unordered(AT_ONCE_MAX).collect().await;
+                let flushing: Vec<_> = now.iter().map(|key| self.flush(*key, &operator)).collect();
+                let done: Vec<_> = stream::iter(flushing).buffer_unordered(AT_ONCE_MAX).collect().await;
                 for flushed in done {
                     match flushed {
                         Ok(_) => total.flushed += 1,

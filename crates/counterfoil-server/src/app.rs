@@ -7,9 +7,12 @@ use std::time::Duration;
 use axum::response::Response;
 use counterfoil_core::call::undo_key;
 use counterfoil_core::request::Stored;
-use counterfoil_core::{Effect, EffectKey, State};
+use counterfoil_core::{Effect, EffectKey, State, Tenant};
 use counterfoil_runtime::{Answer, OperateError, Operator, Runtime};
 
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use crate::admin::Backups;
 use crate::ask::Ask;
 use crate::call::answered;
 use crate::problem::{Problem, in_flight};
@@ -22,6 +25,10 @@ pub struct App {
     pub requests: Requests,
     pub registrar: Registrar,
     pub limits: Limits,
+    /// The tenant of the config: what concerns the whole ledger is its business.
+    pub operator: Tenant,
+    pub backups: Option<Backups>,
+    pub metrics: Option<PrometheusHandle>,
     /// True once the server is to end: what would go on for ever ends then.
     pub stopping: tokio::sync::watch::Receiver<bool>,
     /// Says what is wrong with the store, if anything is.

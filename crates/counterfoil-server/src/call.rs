@@ -9,7 +9,7 @@ use counterfoil_core::ids::{CallKey, Kind, Name};
 use counterfoil_core::request::Stored;
 use counterfoil_core::token::Right;
 use counterfoil_core::{Call, CanonicalJson, ToolName};
-use counterfoil_runtime::{Answer, Registered, Status};
+use counterfoil_runtime::{Answer, CallContext, Registered, Status};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
@@ -56,11 +56,17 @@ pub async fn call(State(app): State<Arc<App>>, segment: Segment, ask: Ask) -> Re
     let body = if ask.body().trim_ascii().is_empty() { "{}" } else { ask.body() };
     let call = asked_call(&ask.who, ask.key.as_ref(), parse(body)?, &tool)?;
     // The call goes on by itself, whatever becomes of this connection.
-    let Ok(answer) = tokio::time::timeout(app.limits.answer_within, app.runtime.call(call)).await else {
+    let Ok(answer) = tokio::time::timeout(app.limits.answer_within, app.runtime.call_in(context(&ask), call)).await else {
         let detail = format!("no answer within {:?}; the call goes on: ask again with the same key", app.limits.answer_within);
         return Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, "request_timeout", detail));
     };
     dressed(&answer)
+}
+
+/// The caller's trace goes on to the world.
+fn context(ask: &Ask) -> CallContext {
+    let header = |name: &str| ask.headers.get(name).and_then(|value| value.to_str().ok());
+    CallContext::from_w3c(header("traceparent"), header("tracestate"))
 }
 
 /// The call that a body asks for. `header` is the same as `key` in the body.

@@ -4,6 +4,7 @@
 //! (`Idempotency-Key`), [`ask`] (a request as a handler gets it), [`guard`] (host, origin, token), [`serve`] (connections); then one file for
 //! each resource. Nothing here decides about effects: that is the core's, and the runtime's.
 
+pub mod admin;
 pub mod app;
 pub mod ask;
 mod breakers;
@@ -13,6 +14,7 @@ mod events;
 pub mod guard;
 mod health;
 mod lend;
+pub mod metrics;
 pub mod otlp;
 pub mod problem;
 pub mod requests;

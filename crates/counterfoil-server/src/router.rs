@@ -11,7 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 use crate::app::App;
 use crate::guard::{Guard, guard};
 use crate::problem::Problem;
-use crate::{breakers, call, effects, events, health, lend, tools};
+use crate::{admin, breakers, call, effects, events, health, lend, metrics, tools};
 
 pub fn router(app: Arc<App>, keeper: Arc<Guard>) -> Router {
     Router::new()
@@ -36,6 +36,11 @@ pub fn router(app: Arc<App>, keeper: Arc<Guard>) -> Router {
         .route("/v1/breakers", only("GET, HEAD", get(breakers::list)))
         .route("/v1/breakers/{tool}/reset", only("POST", post(breakers::reset)))
         .route("/v1/breakers/{tool}/open", only("POST", post(breakers::open)))
+        .route("/v1/admin/flush", only("POST", post(admin::flush)))
+        .route("/v1/admin/prune", only("POST", post(admin::prune)))
+        .route("/v1/admin/backup", only("POST", post(admin::backup)))
+        .route("/v1/admin/mode", only("GET, HEAD, PUT, DELETE", get(admin::modes).put(admin::set_mode).delete(admin::reset_mode)))
+        .route("/metrics", only("GET, HEAD", get(metrics::metrics)))
         .route("/v1/events", only("GET, HEAD", get(events::events)))
         .fallback(no_route)
         .with_state(app)

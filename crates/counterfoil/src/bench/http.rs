@@ -67,6 +67,9 @@ pub async fn server(store: &str) -> anyhow::Result<Exit> {
         runtime: runtime.clone(),
         registrar: Registrar::new(Arc::new(|_, _| Err(json!([])))),
         limits: Limits::default(),
+        operator: Tenant::new("bench")?,
+        backups: None,
+        metrics: None,
         stopping,
         store_present: Arc::new(|| Ok(())),
     };

@@ -1,10 +1,13 @@
 //! The config and the ledger a command works on, found the same way by every command.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use counterfoil::compose;
 use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME};
+
+use counterfoil_store::sqlite::Sqlite;
 
 use crate::cli::Global;
 use crate::output::{Exit, Refused, trace_settings};
@@ -22,14 +25,14 @@ impl House {
     }
 }
 
-/// The runtime of a config, and the file of its ledger if it has one.
-pub fn open(config: &Config) -> anyhow::Result<(Runtime, Option<PathBuf>)> {
+/// The runtime of a config, and its embedded ledger if it has one.
+pub fn open(config: &Config) -> anyhow::Result<(Runtime, Option<Arc<Sqlite>>)> {
     let opened = compose::open_store(&config.store).map_err(open_refused)?;
     let runtime = compose::runtime(&opened, config).map_err(open_refused)?;
     if trace_settings().is_some() {
         runtime.begin_traces();
     }
-    Ok((runtime, opened.sqlite.map(|sqlite| sqlite.path().to_owned())))
+    Ok((runtime, opened.sqlite))
 }
 
 /// The config that was named, or the one beside us, or defaults alone.

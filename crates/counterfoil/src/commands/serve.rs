@@ -1,6 +1,6 @@
 //! `counterfoil serve`: the HTTP API and the worker in one process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +11,14 @@ use counterfoil_core::{Caller, Tenant, ToolName};
 use counterfoil_runtime::config::{Config, Environment};
 use counterfoil_runtime::spec::{Action, Ask, Egress, ToolSpec};
 use counterfoil_runtime::{Runtime, Tokens};
+use counterfoil_server::admin::Backups;
 use counterfoil_server::app::{App, Limits};
 use counterfoil_server::guard::{Guard, Hosts};
 use counterfoil_server::requests::Requests;
 use counterfoil_server::router::router;
 use counterfoil_server::tools::{Maker, Registrar};
 use counterfoil_server::who::{Access, Who};
+use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -30,12 +32,17 @@ const RECOVER_EVERY: Duration = Duration::from_secs(1);
 /// How often what has expired is dropped, and how much at a time, so that calls in between are not held up.
 const PRUNE_EVERY: Duration = Duration::from_secs(30);
 const PRUNE_SLICE: usize = 500;
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// How long reports that could not be recorded are waited for at the end.
 const REPORTS_WAIT: Duration = Duration::from_secs(5);
 
 pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let config = house::config(global)?;
-    let (runtime, store_path) = house::open(&config)?;
+    // Before the runtime, which takes its counters once.
+    let metrics = counterfoil_server::metrics::install().context("nothing can be counted")?;
+    let (runtime, sqlite) = house::open(&config)?;
+    let store_path = sqlite.as_ref().map(|sqlite| sqlite.path().to_owned());
+    let backups = sqlite.map(|sqlite| Backups { dir: beside(sqlite.path(), "-backups"), sqlite });
     let access = access(args, &config.tenant, &runtime).await?;
     let registrar = Registrar::new(maker(config.egress.clone()));
     let registered = registrar.load(&runtime).await?;
@@ -45,6 +52,9 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
         runtime: runtime.clone(),
         registrar,
         limits: Limits::default(),
+        operator: config.tenant.clone(),
+        backups,
+        metrics: Some(metrics.clone()),
         stopping: stopping.1,
         store_present: Arc::new(move || present(store_path.as_ref())),
     });
@@ -57,6 +67,7 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let signals = Signals::new().context("signals cannot be watched")?;
     let recovering = runtime.recover_forever(RECOVER_EVERY);
     let pruning = tokio::spawn(prune_forever(runtime.clone()));
+    let tidying = tokio::spawn(upkeep(metrics.clone()));
     announce(global, address, &config, registered);
     let limits = app.limits.clone();
     let stop = async move {
@@ -67,6 +78,7 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let finished = counterfoil_server::serve::serve(listener, router(app, Arc::new(guard)), &limits, stop, grace).await;
     recovering.abort();
     pruning.abort();
+    tidying.abort();
     if !finished {
         output::note(format_args!("some calls were still under way after {} s: the ledger knows them", args.grace));
     }
@@ -104,6 +116,21 @@ async fn access(args: &ServeArgs, tenant: &Tenant, runtime: &Runtime) -> anyhow:
 pub fn local(tenant: &Tenant, runtime: &Runtime) -> Access {
     let who = Who { tenant: tenant.clone(), caller: Caller::new("local").expect("a plain word"), rights: Rights::up_to(Right::Admin) };
     Access::new(runtime, Arc::new(Tokens::new(runtime)), Some(who))
+}
+
+/// `counterfoil.db` → `counterfoil.db-backups/`.
+fn beside(ledger: &Path, suffix: &str) -> PathBuf {
+    let mut name = ledger.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// What is counted and never asked for must not grow.
+async fn upkeep(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(UPKEEP_EVERY).await;
+        metrics.run_upkeep();
+    }
 }
 
 fn present(path: Option<&PathBuf>) -> Result<(), String> {
