@@ -79,12 +79,14 @@ pub async fn flush(State(app): State<Arc<App>>, ask: Ask) -> Result<Response, Pr
     match (body.key, body.tool) {
         (Some(key), None) => {
             let key = Segment(key).effect()?;
-            app.effect(&ask.who, key).await?;
             let operator = app.operator(&ask.who, body.why);
             undropped(async move {
                 let act = |operator| {
-                    let app = app.clone();
-                    async move { app.runtime.flush(key, &operator).await }
+                    let (app, who) = (app.clone(), ask.who.clone());
+                    async move {
+                        app.effect(&who, key).await?;
+                        app.runtime.flush(key, &operator).await
+                    }
                 };
                 app.change(&ask, operator, act, changed).await
             })

@@ -62,11 +62,11 @@ impl Default for Limits {
 
 impl App {
     /// An effect of the asker's tenant. Another tenant's is not found, like one that never was.
-    pub async fn effect(&self, who: &Who, key: EffectKey) -> Result<Effect, Problem> {
+    pub async fn effect(&self, who: &Who, key: EffectKey) -> Result<Effect, OperateError> {
         let effect = self.runtime.effect(key).await?;
-        match &effect.opened {
+        match effect.latest() {
             Some(opened) if opened.tenant == who.tenant => Ok(effect),
-            _ => Err(OperateError::NotFound(key).into()),
+            _ => Err(OperateError::NotFound(key)),
         }
     }
 

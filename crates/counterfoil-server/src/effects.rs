@@ -10,7 +10,7 @@ use counterfoil_core::request::Stored;
 use counterfoil_core::summary::{StreamKind, state_word};
 use counterfoil_core::token::Right;
 use counterfoil_core::{Effect, RunId, State, ToolName};
-use counterfoil_runtime::{Operator, Resolution, shown};
+use counterfoil_runtime::{OperateError, Operator, Resolution, shown};
 use counterfoil_store::{Position, Query};
 use http::StatusCode;
 use serde::Deserialize;
@@ -120,7 +120,6 @@ pub async fn resolve(Shared(app): Shared<Arc<App>>, segment: Segment, ask: Ask) 
     ask.who.must(Right::Operate)?;
     let key = segment.effect()?;
     let body: ResolveBody = ask.json()?;
-    app.effect(&ask.who, key).await?;
     let result = match (&body.result, body.verdict) {
         (Some(_), Verdict::DidNotHappen | Verdict::GiveUp) => {
             return Err(Problem::bad("invalid_body", "`result` goes with the verdicts happened and undo; nothing was changed"));
@@ -128,9 +127,6 @@ pub async fn resolve(Shared(app): Shared<Arc<App>>, segment: Segment, ask: Ask) 
         (Some(result), _) => counterfoil_core::Json::parse(result.get()).map_err(|e| Problem::bad("invalid_json", e.to_string()))?,
         (None, _) => counterfoil_core::Json::null(),
     };
-    if body.verdict == Verdict::Undo && !app.runtime.could_undo(key, &result).await? {
-        return Err(Problem::conflict("no_undo", format!("the effect {key} has no undo; nothing was changed")));
-    }
     let operator = app.operator(&ask.who, body.why);
     undropped(async move {
         let resolution = match body.verdict {
@@ -140,14 +136,23 @@ pub async fn resolve(Shared(app): Shared<Arc<App>>, segment: Segment, ask: Ask) 
         };
         if body.verdict != Verdict::Undo {
             let act = |operator| {
-                let (app, resolution) = (app.clone(), resolution.clone());
-                async move { app.runtime.resolve(key, resolution, &operator).await }
+                let (app, who, resolution) = (app.clone(), ask.who.clone(), resolution.clone());
+                async move {
+                    app.effect(&who, key).await?;
+                    app.runtime.resolve(key, resolution, &operator).await
+                }
             };
             return app.change(&ask, operator, act, changed).await;
         }
         let act = |operator: Operator| {
-            let (app, resolution) = (app.clone(), resolution.clone());
+            let (app, who, resolution) = (app.clone(), ask.who.clone(), resolution.clone());
             async move {
+                app.effect(&who, key).await?;
+                if let Resolution::Happened { result } = &resolution
+                    && !app.runtime.could_undo(key, result).await?
+                {
+                    return Err(OperateError::NoUndo(key));
+                }
                 app.runtime.resolve(key, resolution, &operator).await?;
                 app.runtime.undo(key, &Operator::new(&operator.by, &operator.why)).await
             }
@@ -177,12 +182,15 @@ macro_rules! operations {
             ask.who.must(Right::Operate)?;
             let key = segment.effect()?;
             let body: Why = ask.json()?;
-            app.effect(&ask.who, key).await?;
             let operator = app.operator(&ask.who, body.why);
             undropped(async move {
                 let act = |operator| {
-                    let app = app.clone();
-                    async move { app.runtime.$name(key, &operator).await }
+                    let (app, who) = (app.clone(), ask.who.clone());
+                    async move {
+                        // Here, and not before: a request that is sent again is answered from its record, whatever became of the effect.
+                        app.effect(&who, key).await?;
+                        app.runtime.$name(key, &operator).await
+                    }
                 };
                 operations!(@$kind app, ask, key, operator, act $(, $go_on)?)
             })

@@ -194,7 +194,13 @@ fn maker(allowed: Arc<Egress>) -> Maker {
             .map_err(|errors| serde_json::to_value(&errors).map_or(Value::Null, |shown| shown["mistakes"].clone()))?;
         let Some(spec) = config.tools.into_iter().next() else { return Err(mistake("there is no tool in it".into())) };
         if runs_here(&spec) {
-            return Err(mistake("commands and files belong into the config: only tools that send HTTP requests can be registered".into()));
+            return Err(mistake(
+                "commands and files belong into the config: only tools that send HTTP requests, or that clients run, can be registered"
+                    .into(),
+            ));
+        }
+        if spec.mode.is_some() {
+            return Err(mistake("`mode` is the operator's word: it belongs into the config, or is switched at /v1/admin/mode".into()));
         }
         compose::registered(&spec.confined(&egress)).map_err(|error| mistake(error.to_string()))
     })
@@ -203,7 +209,7 @@ fn maker(allowed: Arc<Egress>) -> Maker {
 /// Whether it touches this machine itself.
 fn runs_here(spec: &ToolSpec) -> bool {
     let command = |ask: Option<&Ask>| matches!(ask, Some(Ask::Command(_)));
-    !matches!(spec.action, Action::Http(_))
+    !matches!(spec.action, Action::Http(_) | Action::Client)
         || command(spec.probe.as_ref().map(|probe| &probe.ask))
         || command(spec.verify.as_ref().map(|verify| &verify.ask))
 }

@@ -69,6 +69,8 @@ pub struct Seen {
 pub struct Request {
     pub method: String,
     pub key: String,
+    /// The `traceparent` it carried.
+    pub trace: String,
     pub body: String,
     /// Since the world began.
     pub at_ms: u64,
@@ -131,6 +133,7 @@ struct Asked {
     path: String,
     query: HashMap<String, String>,
     key: String,
+    trace: String,
     body: String,
 }
 
@@ -246,7 +249,8 @@ impl World {
         path.under_way += 1;
         path.seen.most_at_once = path.seen.most_at_once.max(path.under_way);
         let at_ms = u64::try_from(self.began.elapsed().as_millis()).expect("a test is not that long");
-        let request = Request { method: asked.method.clone(), key: asked.key.clone(), body: asked.body.clone(), at_ms };
+        let request =
+            Request { method: asked.method.clone(), key: asked.key.clone(), trace: asked.trace.clone(), body: asked.body.clone(), at_ms };
         path.seen.requests.push(request);
         self.changed.notify_all();
         path.rules.next.pop_front().unwrap_or_else(|| path.rules.then.clone())
@@ -299,7 +303,7 @@ fn read(stream: &TcpStream) -> std::io::Result<Option<Asked>> {
     }
     let mut words = line.split(' ').map(str::to_owned);
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let (mut length, mut key) = (0, String::new());
+    let (mut length, mut key, mut trace) = (0, String::new(), String::new());
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
@@ -309,6 +313,7 @@ fn read(stream: &TcpStream) -> std::io::Result<Option<Asked>> {
         match name.to_ascii_lowercase().as_str() {
             "content-length" => length = value.parse().expect("a length is a number"),
             "idempotency-key" => key = value.to_owned(),
+            "traceparent" => trace = value.to_owned(),
             _ => {}
         }
     }
@@ -317,7 +322,7 @@ fn read(stream: &TcpStream) -> std::io::Result<Option<Asked>> {
     let body = String::from_utf8(body).expect("bodies are text here");
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let query = query.split('&').filter_map(|pair| pair.split_once('=')).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
-    Ok(Some(Asked { method, path: path.to_owned(), query, key, body }))
+    Ok(Some(Asked { method, path: path.to_owned(), query, key, trace, body }))
 }
 
 fn answer(mut stream: &TcpStream, status: u16, headers: &BTreeMap<String, String>, body: &str) -> std::io::Result<()> {

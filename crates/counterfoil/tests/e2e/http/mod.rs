@@ -1,6 +1,7 @@
 //! J, K and L over real HTTP: a server process, sockets, kills, and the same world that counts.
 
 mod access;
+mod admin;
 mod approvals;
 mod calls;
 mod crashes;
