@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 
 use crate::app::Limits;
@@ -22,8 +22,16 @@ use crate::app::Limits;
 /// After an error of `accept` (too many open files, say) it is tried again, not at once.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` is ready, then finishes what is under way, for `grace` at most. True: all of it was finished.
-pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stop: impl Future<Output = ()>, grace: Duration) -> bool {
+/// Serves until `stop` is ready, then finishes what is under way, for `grace` at most; `stopping` is told when nothing more is accepted. True:
+/// all of it was finished.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: &Limits,
+    stop: impl Future<Output = ()>,
+    stopping: watch::Sender<bool>,
+    grace: Duration,
+) -> bool {
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let mut builder = http1::Builder::new();
@@ -68,6 +76,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: &Limits, stop:
         });
     }
     drop(listener);
+    stopping.send_replace(true);
     tokio::time::timeout(grace, graceful.shutdown()).await.is_ok()
 }
 

@@ -80,10 +80,16 @@ pub async fn server(store: &str) -> anyhow::Result<Exit> {
     let end = async move {
         let parent_gone = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         drop(tokio::task::spawn_blocking(parent_gone).await);
-        stop.send_replace(true);
     };
-    counterfoil_server::serve::serve(listener, router(Arc::new(app), Arc::new(guard)), &Limits::default(), end, Duration::from_secs(5))
-        .await;
+    counterfoil_server::serve::serve(
+        listener,
+        router(Arc::new(app), Arc::new(guard)),
+        &Limits::default(),
+        end,
+        stop,
+        Duration::from_secs(5),
+    )
+    .await;
     Ok(Exit::Done)
 }
 

@@ -70,12 +70,9 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let tidying = tokio::spawn(upkeep(metrics.clone()));
     announce(global, address, &config, registered);
     let limits = app.limits.clone();
-    let stop = async move {
-        signals.first().await;
-        stopping.0.send_replace(true);
-    };
     let grace = Duration::from_secs(args.grace);
-    let finished = counterfoil_server::serve::serve(listener, router(app, Arc::new(guard)), &limits, stop, grace).await;
+    let finished =
+        counterfoil_server::serve::serve(listener, router(app, Arc::new(guard)), &limits, signals.first(), stopping.0, grace).await;
     recovering.abort();
     pruning.abort();
     tidying.abort();

@@ -15,9 +15,12 @@ fn a_105_shadow_lets_duplicates_pass_and_says_so() {
     let set = lab.json(&["mode", "set", "shadow", "--by", "ada", "--why", "trying it out"]);
     assert_eq!((set.code, set.at("/mode"), set.at("/from")), (EXIT_DONE, json!("shadow"), json!("switch")), "{set:?}");
     let let_through = lab.call("charge", "{}", "k").done();
-    assert!(let_through.stderr.contains("would have been stopped") && let_through.stderr.contains("Replayed"), "{let_through:?}");
+    assert!(
+        let_through.stderr.contains("would have been stopped") && let_through.stderr.contains("decision=\"replay\""),
+        "{let_through:?}"
+    );
     let other = lab.call("charge", "[1]", "k").done();
-    assert!(other.stderr.contains("Refused"), "{other:?}");
+    assert!(other.stderr.contains("decision=\"refuse\""), "{other:?}");
     assert_eq!(lab.world.acted("/charge"), 3);
     let shown = lab.run(&["mode", "show"]);
     assert!(shown.stdout.contains("ada") && shown.stdout.contains("trying it out"), "{shown:?}");
