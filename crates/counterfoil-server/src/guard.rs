@@ -19,6 +19,9 @@ use crate::who::Who;
 pub type Authenticate = Arc<dyn Fn(Option<String>) -> Authenticating + Send + Sync>;
 pub type Authenticating = std::pin::Pin<Box<dyn Future<Output = Result<Option<Who>, Problem>> + Send>>;
 
+/// Needs no token: whether the server lives and is ready, and what can be asked of it, is no secret, and whoever asks that has none yet.
+pub const OPEN: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/docs"];
+
 pub struct Guard {
     /// Names beside `localhost` and addresses that this server answers to.
     pub hosts: Vec<String>,
@@ -29,8 +32,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: 
     if let Err(problem) = guard.check_host(request.headers(), request.uri()) {
         return problem.into_response();
     }
-    // Whether it lives and is ready is no secret, and whoever asks that has no token.
-    if matches!(request.uri().path(), "/healthz" | "/readyz") {
+    if OPEN.contains(&request.uri().path()) {
         return next.run(request).await;
     }
     let token = match bearer(request.headers()) {
