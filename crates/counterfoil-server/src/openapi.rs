@@ -40,8 +40,7 @@ pub fn document() -> &'static Value {
 }
 
 pub async fn openapi() -> Response {
-    let headers =
-        [(CONTENT_TYPE, HeaderValue::from_static("application/json")), (CACHE_CONTROL, HeaderValue::from_static("no-cache"))];
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), (CACHE_CONTROL, HeaderValue::from_static("no-cache"))];
     (headers, TEXT.as_str()).into_response()
 }
 

@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use super::ADDRESS;
 
+/// A body that is longer has a line for each member.
+const BODY_CHARS_MAX: usize = 72;
+
 /// Parameters are given with references followed.
 pub fn curl(method: &str, path: &str, parameters: &[&Value], body: Option<&Value>) -> String {
     let example = |parameter: &Value| text(&parameter["example"]);
@@ -19,7 +22,9 @@ pub fn curl(method: &str, path: &str, parameters: &[&Value], body: Option<&Value
     lines.extend(of("header").map(|p| format!("-H {}", quoted(&format!("{}: {}", name(p), example(p))))));
     if let Some(body) = body {
         lines.push("-H 'Content-Type: application/json'".into());
-        lines.push(format!("-d {}", quoted(&body.to_string())));
+        let short = body.to_string();
+        let long = || serde_json::to_string_pretty(body).unwrap_or_default().replace('\n', "\n  ");
+        lines.push(format!("-d {}", quoted(&if short.len() <= BODY_CHARS_MAX { short } else { long() })));
     }
     lines.join(" \\\n  ")
 }

@@ -12,6 +12,9 @@ use super::{SCRIPT, STYLE};
 /// In this order on a path.
 const METHODS: [&str; 4] = ["get", "put", "post", "delete"];
 
+/// Of a body that is shown where it is sent.
+const MEMBERS_MAX: usize = 12;
+
 pub fn page(document: &Value) -> String {
     let info = &document["info"];
     let groups: Vec<Group> = list(&document["tags"]).map(|tag| Group::new(document, tag)).collect();
@@ -75,7 +78,11 @@ fn nav(groups: &[Group<'_>]) -> String {
 
 fn section(document: &Value, group: &Group<'_>) -> String {
     let articles: String = group.operations.iter().map(|operation| article(document, operation)).collect();
-    format!("<section><h2 id=\"group-{0}\">{0}</h2><p class=\"lede\">{1}</p>{articles}</section>", escaped(group.name), line(group.description))
+    format!(
+        "<section><h2 id=\"group-{0}\">{0}</h2><p class=\"lede\">{1}</p>{articles}</section>",
+        escaped(group.name),
+        line(group.description)
+    )
 }
 
 fn article(document: &Value, operation: &Operation<'_>) -> String {
@@ -93,7 +100,7 @@ fn article(document: &Value, operation: &Operation<'_>) -> String {
         description = prose(text(&told["description"])),
         command = block("Command", &curl(method, path, &parameters, sent)),
         parameters = self::parameters(&parameters),
-        body = self::body(&told["requestBody"]),
+        body = self::body(document, &told["requestBody"]),
         responses = responses(document, &told["responses"]),
     )
 }
@@ -117,14 +124,18 @@ fn parameters(parameters: &[&Value]) -> String {
     format!("<h4>Parameters</h4><dl class=\"members\">{}</dl>", parameters.iter().map(row).collect::<String>())
 }
 
-fn body(body: &Value) -> String {
+fn body(document: &Value, body: &Value) -> String {
     let content = &body["content"]["application/json"];
     if content.is_null() {
         return String::new();
     }
     let optional = if body["required"] == true { "" } else { " <span class=\"optional\">optional</span>" };
-    let examples = content["examples"].as_object().into_iter().flatten().map(|(_, example)| shown(example));
-    format!("<h4>Body</h4><p class=\"kind\">{}{optional}</p>{}{}", kind(&content["schema"]), members(&content["schema"]), examples.collect::<String>())
+    // What has too many members to be read here is only a link.
+    let schema = followed(document, &content["schema"]);
+    let members = if schema["properties"].as_object().is_none_or(|all| all.len() <= MEMBERS_MAX) { members(schema) } else { String::new() };
+    // The command above has sent the first.
+    let examples = content["examples"].as_object().into_iter().flatten().skip(1).map(|(_, example)| shown(example));
+    format!("<h4>Body</h4><p class=\"kind\">{}{optional}</p>{members}{}", kind(&content["schema"]), examples.collect::<String>())
 }
 
 fn responses(document: &Value, responses: &Value) -> String {
@@ -136,7 +147,8 @@ fn responses(document: &Value, responses: &Value) -> String {
         });
         let headers: String = headers.collect();
         let headers = if headers.is_empty() { headers } else { format!("<dl class=\"members\">{headers}</dl>") };
-        let contents = response["content"].as_object().into_iter().flatten().map(|(media, content)| self::content(document, media, content));
+        let contents =
+            response["content"].as_object().into_iter().flatten().map(|(media, content)| self::content(document, media, content));
         format!(
             "<details><summary><span class=\"status s{}\">{status}</span> {}</summary>{}{headers}</details>",
             &status[..1],
@@ -148,7 +160,8 @@ fn responses(document: &Value, responses: &Value) -> String {
 }
 
 fn content(document: &Value, media: &str, content: &Value) -> String {
-    let examples: Vec<&Value> = content["examples"].as_object().into_iter().flatten().map(|(_, example)| followed(document, example)).collect();
+    let examples: Vec<&Value> =
+        content["examples"].as_object().into_iter().flatten().map(|(_, example)| followed(document, example)).collect();
     if media == "application/problem+json" {
         let row = |example: &&Value| {
             let name = escaped(text(&example["value"]["code"]));
@@ -157,7 +170,8 @@ fn content(document: &Value, media: &str, content: &Value) -> String {
         let rows: String = examples.iter().map(row).collect();
         return format!("<p class=\"kind\">{} <a href=\"#schema-Problem\">Problem</a></p><dl class=\"members\">{rows}</dl>", code(media));
     }
-    let alone = content["example"].as_str().map(str::to_owned).or_else(|| content["example"].is_object().then(|| pretty(&content["example"])));
+    let alone =
+        content["example"].as_str().map(str::to_owned).or_else(|| content["example"].is_object().then(|| pretty(&content["example"])));
     let alone = alone.map(|example| block("Example", &example)).unwrap_or_default();
     let named: String = examples.into_iter().map(shown).collect();
     format!("<p class=\"kind\">{} {}</p>{alone}{named}", code(media), kind(&content["schema"]))
@@ -197,7 +211,9 @@ fn codes(document: &Value) -> String {
         format!("<dt id=\"code-{0}\"><code>{0}</code></dt><dd>{meanings}</dd>", escaped(code))
     };
     let rows: String = codes.into_iter().map(row).collect();
-    format!("<section><h2 id=\"codes\">Problem codes</h2><p class=\"lede\">Codes are stable; messages may change.</p><dl class=\"members codes\">{rows}</dl></section>")
+    format!(
+        "<section><h2 id=\"codes\">Problem codes</h2><p class=\"lede\">Codes are stable; messages may change.</p><dl class=\"members codes\">{rows}</dl></section>"
+    )
 }
 
 fn followed<'a>(document: &'a Value, value: &'a Value) -> &'a Value {

@@ -35,7 +35,9 @@ pub fn kind(schema: &Value) -> String {
 /// What bounds a value, beside its type.
 pub fn bounds(schema: &Value) -> String {
     let mut said = Vec::new();
-    for (name, word) in [("format", ""), ("minimum", "at least "), ("maximum", "at most "), ("pattern", "matches "), ("default", "default ")] {
+    for (name, word) in
+        [("format", ""), ("minimum", "at least "), ("maximum", "at most "), ("pattern", "matches "), ("default", "default ")]
+    {
         if !schema[name].is_null() {
             said.push(format!("{word}{}", code(&plain(&schema[name]))));
         }

@@ -3,6 +3,7 @@
 mod approvals;
 mod calls;
 mod crashes;
+mod document;
 mod operations;
 mod requests;
 pub mod server;
