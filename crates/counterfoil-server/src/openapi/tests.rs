@@ -196,6 +196,16 @@ fn an_event_is_what_its_schema_says() {
     assert!(!validator.is_valid(&json!({})));
 }
 
+/// Whoever meets a code finds a page for it.
+#[test]
+fn every_code_has_a_page() {
+    let listed = include_str!("../../../../docs/errors/README.md");
+    let codes = document()["components"]["examples"].as_object().unwrap().values().filter_map(|example| example["value"]["code"].as_str());
+    for code in codes.chain(["method_not_allowed", "no_such_route"]) {
+        assert!(listed.contains(&format!("| `{code}` |")), "{code} is not in docs/errors/README.md");
+    }
+}
+
 /// A tool is put as it is written in the config, confined to HTTP.
 #[test]
 fn a_tool_is_specified_as_in_the_config() {
