@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 #[cfg(test)]
 mod tests;
 
-/// A part is in the document when it stands here. Together they are one object: no part says again what another says.
+/// A part is in the document when it stands here; those in `openapi/coming/` wait for their routes. Together they are one object: no part says again what another says.
 const PARTS: [&str; 10] = [
     include_str!("openapi/base.json"),
     include_str!("openapi/schemas.json"),

@@ -186,6 +186,23 @@ fn every_schema_compiles_and_every_example_is_what_its_schema_says() {
     assert!(check_examples(document()) > 100, "examples were left out");
 }
 
+/// Parts whose routes are not there yet. When they are, the part moves to the others and into `PARTS`.
+const COMING: [&str; 3] = [include_str!("coming/lend.json"), include_str!("coming/admin.json"), include_str!("coming/metrics.json")];
+
+#[test]
+fn what_is_coming_fits() {
+    for part in COMING {
+        let part = put_together(&[&PARTS[..], &[part]].concat());
+        walk(&part, "", &mut |at, members| {
+            let to = members.get("$ref").and_then(|to| to.as_str()?.strip_prefix('#'));
+            assert!(to.is_none_or(|to| part.pointer(to).is_some()), "{at}: {to:?} is nowhere");
+        });
+        let ids: Vec<&Value> = operations(&part).into_iter().map(|(_, _, operation)| &operation["operationId"]).collect();
+        assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), ids.len());
+        assert!(check_examples(&part) > check_examples(document()));
+    }
+}
+
 #[test]
 fn an_event_is_what_its_schema_says() {
     let stream = &document()["paths"]["/v1/events"]["get"]["responses"]["200"]["content"]["text/event-stream"];
