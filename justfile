@@ -16,6 +16,10 @@ lint:
 test *args:
     ./test {{args}}
 
+# Holds a running server against /openapi.json.
+schemathesis:
+    scripts/schemathesis
+
 # Licences, advisories, bans, sources. Needs cargo-deny.
 deny:
     cargo deny --locked check

@@ -252,7 +252,7 @@ pub async fn set_mode(State(app): State<Arc<App>>, ask: Ask) -> Result<Response,
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ResetBody {
+struct ResetQuery {
     tool: Option<String>,
     why: Option<String>,
 }
@@ -260,9 +260,9 @@ struct ResetBody {
 /// Back to what the config says.
 pub async fn reset_mode(State(app): State<Arc<App>>, ask: Ask) -> Result<Response, Problem> {
     app.must_be_operator(&ask.who)?;
-    let body: ResetBody = ask.json()?;
-    let tool = body.tool.map(|tool| Segment(tool).tool()).transpose()?;
-    switch(app, ask, Switch { tool, ..Switch::default() }, body.why).await
+    let query: ResetQuery = ask.query()?;
+    let tool = query.tool.map(|tool| Segment(tool).tool()).transpose()?;
+    switch(app, ask, Switch { tool, ..Switch::default() }, query.why).await
 }
 
 async fn switch(app: Arc<App>, ask: Ask, switch: Switch, why: Option<String>) -> Result<Response, Problem> {

@@ -92,6 +92,11 @@ impl Ask {
         parse(text)
     }
 
+    pub fn query<Q: DeserializeOwned>(&self) -> Result<Q, Problem> {
+        let uri = self.target.parse().map_err(|_| Problem::bad("invalid_path", "the path cannot be read"))?;
+        Query::<Q>::try_from_uri(&uri).map(|Query(query)| query).map_err(|error| Problem::bad("invalid_query", error.body_text()))
+    }
+
     /// The body as it was sent.
     pub fn body(&self) -> &str {
         &self.body

@@ -44,12 +44,11 @@ struct Feed {
 
 pub async fn events(State(app): State<Arc<App>>, look: Look<EventsQuery>) -> Result<Response, Problem> {
     look.who.must(Right::Call)?;
-    let header = look.headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?").to_owned());
-    let after = match header.or(look.query.after) {
-        Some(text) => {
-            let wrong = || Problem::bad("invalid_query", format!("{text:?} is not the id of an event"));
-            Position(text.parse::<u64>().ok().filter(|id| i64::try_from(*id).is_ok()).ok_or_else(wrong)?)
-        }
+    let header = look.headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?"));
+    // Both are read, so that a mistake in the one that is not used is not overlooked.
+    let (header, query) = (header.map(position).transpose()?, look.query.after.as_deref().map(position).transpose()?);
+    let after = match header.or(query) {
+        Some(after) => after,
         None => newest(&app, &look.who.tenant).await?,
     };
     let feed = Feed { app, tenant: look.who.tenant, after, waiting: Vec::new().into_iter() };
@@ -57,6 +56,11 @@ pub async fn events(State(app): State<Arc<App>>, look: Look<EventsQuery>) -> Res
     let events = stream::unfold(feed, |mut feed| async move { Some((feed.next().await, feed)) });
     let events = events.take_until(Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }));
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE_EVERY).text("alive")).into_response())
+}
+
+fn position(text: &str) -> Result<Position, Problem> {
+    let wrong = || Problem::bad("invalid_query", format!("{text:?} is not the id of an event"));
+    Ok(Position(text.parse::<u64>().ok().filter(|id| i64::try_from(*id).is_ok()).ok_or_else(wrong)?))
 }
 
 /// Where the tenant's newest change stands.

@@ -15,6 +15,9 @@ use http::{HeaderMap, StatusCode};
 use crate::problem::Problem;
 use crate::who::Access;
 
+/// Needs no token: whether the server lives and is ready, and what can be asked of it, is no secret, and whoever asks that has none yet.
+pub const OPEN: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/docs"];
+
 pub struct Guard {
     pub hosts: Hosts,
     pub access: Access,
@@ -24,8 +27,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: 
     if let Err(problem) = guard.hosts.check(request.headers(), request.uri()) {
         return problem.into_response();
     }
-    // Whether it lives and is ready is no secret, and whoever asks that has no token.
-    if matches!(request.uri().path(), "/healthz" | "/readyz") {
+    if OPEN.contains(&request.uri().path()) {
         return next.run(request).await;
     }
     let token = match bearer(request.headers()) {

@@ -2,19 +2,21 @@
 //!
 //! Reading order: [`router`] (every route), [`app`] (what handlers share, and the one way in which a mutation is made), [`requests`]
 //! (`Idempotency-Key`), [`ask`] (a request as a handler gets it), [`guard`] (host, origin, token), [`serve`] (connections); then one file for
-//! each resource. Nothing here decides about effects: that is the core's, and the runtime's.
+//! each resource. [`openapi`] is what a client is told of all this, `docs` the same for people. Nothing here decides about effects: that is the core's, and the runtime's.
 
 pub mod admin;
 pub mod app;
 pub mod ask;
 mod breakers;
 mod call;
+mod docs;
 mod effects;
 mod events;
 pub mod guard;
 mod health;
 mod lend;
 pub mod metrics;
+mod openapi;
 pub mod otlp;
 pub mod problem;
 pub mod requests;

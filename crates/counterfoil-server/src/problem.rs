@@ -21,7 +21,7 @@ pub struct Problem {
     pub detail: String,
     pub retry_after: Option<Duration>,
     /// Methods that the route has.
-    pub allow: Option<&'static str>,
+    pub allow: Option<String>,
     /// Members beside the usual ones, e.g. every mistake of a tool.
     pub more: Option<Box<(&'static str, Value)>>,
 }
@@ -74,8 +74,8 @@ impl IntoResponse for Problem {
         if let Some(after) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds(after)));
         }
-        if let Some(allow) = self.allow {
-            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        if let Some(allow) = self.allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
+            headers.insert(ALLOW, allow);
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"counterfoil\""));

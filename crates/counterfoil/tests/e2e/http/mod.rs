@@ -5,6 +5,7 @@ mod admin;
 mod approvals;
 mod calls;
 mod crashes;
+mod document;
 mod lend;
 mod operations;
 mod requests;
