@@ -117,6 +117,19 @@ pub fn parse<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, Problem>
     serde_json::from_str(text).map_err(|error| Problem::bad("invalid_body", format!("the body does not fit: {error}; nothing was run")))
 }
 
+/// A whole number, also when it is written 21.0: to JSON that is the same number.
+pub fn whole<'de, D: serde::Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+    let number = <serde_json::Number as serde::Deserialize>::deserialize(d)?;
+    let float = number.as_f64().filter(|f| f.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(f));
+    number.as_u64().or(float.map(|f| f as u64)).ok_or_else(|| serde::de::Error::custom(format!("{number} is not a whole number from 0")))
+}
+
+pub fn whole_or_null<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+    #[derive(serde::Deserialize)]
+    struct Whole(#[serde(deserialize_with = "whole")] u64);
+    Ok(<Option<Whole> as serde::Deserialize>::deserialize(d)?.map(|Whole(number)| number))
+}
+
 pub fn key_required() -> Problem {
     let detail = "this request needs an Idempotency-Key header (1 to 255 printable ASCII characters), so that it can be sent again safely; nothing was run";
     Problem::bad("idempotency_key_required", detail)

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::app::App;
-use crate::ask::{Ask, Segment, invalid_json, key_required, parse};
+use crate::ask::{Ask, Segment, invalid_json, key_required, parse, whole};
 use crate::problem::{Problem, seconds};
 use crate::requests::{json_stored, respond};
 use crate::who::Who;
@@ -29,14 +29,14 @@ pub struct CallBody<'a> {
     pub args: Option<&'a RawValue>,
     pub run: Option<String>,
     pub step: Option<String>,
-    #[serde(default)]
-    pub ordinal: u32,
+    #[serde(default, deserialize_with = "whole")]
+    pub ordinal: u64,
     #[serde(default)]
     metadata: Metadata,
 }
 
 impl<'a> CallBody<'a> {
-    pub fn of(key: Option<String>, args: Option<&'a RawValue>, run: Option<String>, step: Option<String>, ordinal: u32) -> Self {
+    pub fn of(key: Option<String>, args: Option<&'a RawValue>, run: Option<String>, step: Option<String>, ordinal: u64) -> Self {
         Self { key, args, run, step, ordinal, metadata: Metadata::default() }
     }
 }
@@ -87,6 +87,8 @@ pub fn asked_call(who: &Who, header: Option<&CallKey>, body: CallBody<'_>, tool:
     if !identified {
         return Err(key_required());
     }
+    let wrong = |_| Problem::bad("invalid_body", format!("`ordinal`: {} is more than {}; nothing was run", body.ordinal, u32::MAX));
+    let ordinal = u32::try_from(body.ordinal).map_err(wrong)?;
     let args = match body.args {
         Some(args) => CanonicalJson::parse(args.get()).map_err(|error| invalid_json(&error))?,
         None => CanonicalJson::empty_object(),
@@ -95,7 +97,7 @@ pub fn asked_call(who: &Who, header: Option<&CallKey>, body: CallBody<'_>, tool:
         tracing::debug!(tool = %tool.name, said = body.metadata.caller, trace = body.metadata.trace, "a call");
     }
     let Who { tenant, caller, .. } = who.clone();
-    Ok(Call { tenant, caller, tool: tool.name.clone(), args, key, run, step, ordinal: body.ordinal })
+    Ok(Call { tenant, caller, tool: tool.name.clone(), args, key, run, step, ordinal })
 }
 
 fn name<K: Kind>(field: &str, text: &str) -> Result<Name<K>, Problem> {

@@ -21,7 +21,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::app::{App, undropped};
-use crate::ask::{Ask, Segment};
+use crate::ask::{Ask, Segment, whole, whole_or_null};
 use crate::call::{CallBody, answered, asked_call, dressed, unknown_tool};
 use crate::problem::{Problem, in_flight};
 use crate::requests::{Asked, Turn, json_stored, respond};
@@ -34,8 +34,8 @@ struct AcquireBody {
     args: Option<Box<RawValue>>,
     run: Option<String>,
     step: Option<String>,
-    #[serde(default)]
-    ordinal: u32,
+    #[serde(default, deserialize_with = "whole")]
+    ordinal: u64,
     /// How long the permit holds without a heartbeat, e.g. `30s`.
     lease: Option<String>,
 }
@@ -83,6 +83,7 @@ fn lent_stored(lent: &Lent) -> Stored {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HeartbeatBody {
+    #[serde(deserialize_with = "whole")]
     fence: u64,
     lease: Option<String>,
 }
@@ -106,6 +107,7 @@ pub async fn heartbeat(Shared(app): Shared<Arc<App>>, segment: Segment, ask: Ask
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CommitBody {
+    #[serde(deserialize_with = "whole")]
     fence: u64,
     result: Box<RawValue>,
 }
@@ -125,10 +127,12 @@ pub async fn commit(Shared(app): Shared<Arc<App>>, segment: Segment, ask: Ask) -
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FailBody {
+    #[serde(deserialize_with = "whole")]
     fence: u64,
     kind: FailKind,
     code: Option<String>,
     message: Option<String>,
+    #[serde(default, deserialize_with = "whole_or_null")]
     retry_after_ms: Option<u64>,
     /// The dependency is to blame: counts for the breaker.
     #[serde(default)]
