@@ -2,9 +2,11 @@
 
 mod access;
 mod approvals;
+mod bad_input;
 mod calls;
 mod crashes;
 mod lend;
+mod linear;
 mod operations;
 mod requests;
 pub mod server;
