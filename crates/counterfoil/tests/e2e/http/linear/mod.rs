@@ -33,7 +33,7 @@ fn config() -> String {
 fn plan(seed: u64) -> Plan {
     let odds = Odds { disconnect: 12, ..Odds::default() };
     // Every second history has a kill somewhere.
-    Plan { seed, clients: 24, steps_per_client: 5, resources: 3, effects: 4, kills: usize::from(seed.is_multiple_of(2)), odds }
+    Plan { seed, clients: 24, steps_per_client: 4, resources: 3, effects: 4, kills: usize::from(seed.is_multiple_of(2)), odds }
 }
 
 #[derive(Default)]
