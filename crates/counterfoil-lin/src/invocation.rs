@@ -9,7 +9,8 @@
 //! | absent, ready | claim → claimed. call: done (not replayed) → done; in doubt → doubt; pending → running |
 //! | claimed       | call: as before; pending → claimed (another's work) or running (its own) |
 //! | running       | call: done (replayed) → done; in doubt → doubt; pending. resolve: as in a doubt, or not in doubt |
-//! | doubt         | call: in doubt; done (replayed, a late report) → done. resolve: happened → done, did not happen → ready |
+//! | doubt         | call: in doubt; done (replayed, a late report) → done; unknown → reported. resolve: happened → done, did not happen → ready |
+//! | reported      | call: done (replayed) → done. resolve: not in doubt |
 //! | done          | call: done (replayed, the same result). resolve: not in doubt |
 //!
 //! A call with other arguments than the first is refused in every state but absent. Each call begins with a claim, which others can see
@@ -84,6 +85,8 @@ pub enum Phase {
     /// Taken on. May have become done or doubtful since, without anyone having seen it.
     Running,
     Doubt,
+    /// A late report came in, and nobody has seen yet what it says.
+    Reported,
     /// A person said that it did not happen: it may run.
     Ready,
     Done(Option<u64>),
@@ -108,7 +111,7 @@ impl Model for Invocation {
 
     fn step(&self, state: &State, op: &Op, ret: Option<&Ret>) -> Vec<State> {
         match op {
-            Op::Call { args } => call(state, args, ret),
+            Op::Call { args } => self.call(state, args, ret),
             Op::Claim { args } => vec![claim(state, args)],
             Op::Resolve(said) => resolve(state, said, ret),
             Op::Observe => observe(state, ret),
@@ -138,32 +141,38 @@ impl Model for Invocation {
     }
 }
 
+impl Invocation {
+    fn call(&self, state: &State, args: &Text, ret: Option<&Ret>) -> Vec<State> {
+        if state.args.as_ref().is_some_and(|first| first != args) {
+            return if ret.is_none_or(|ret| *ret == Ret::Mismatch) { vec![state.clone()] } else { Vec::new() };
+        }
+        let to = |phase, world| State { args: Some(args.clone()), phase, world };
+        let running = || to(Phase::Running, World::Perhaps);
+        match (state.phase, ret) {
+            (Phase::Absent | Phase::Ready | Phase::Claimed, Some(Ret::Done { result, replayed: false })) => {
+                vec![to(Phase::Done(*result), World::One)]
+            }
+            (Phase::Absent | Phase::Ready | Phase::Claimed, Some(Ret::InDoubt)) => vec![to(Phase::Doubt, World::Perhaps)],
+            (Phase::Absent | Phase::Ready, Some(Ret::Pending)) => vec![running()],
+            (Phase::Claimed, Some(Ret::Pending)) => vec![state.clone(), running()],
+            (Phase::Absent | Phase::Ready | Phase::Claimed, None) => vec![running()],
+            (Phase::Running | Phase::Doubt | Phase::Reported, Some(Ret::Done { result, replayed: true })) => {
+                vec![to(Phase::Done(*result), World::One)]
+            }
+            (Phase::Running | Phase::Doubt, Some(Ret::InDoubt)) => vec![to(Phase::Doubt, state.world)],
+            (Phase::Running, Some(Ret::Pending)) => vec![state.clone()],
+            (Phase::Done(first), Some(Ret::Done { result, replayed: true })) if first == *result => vec![state.clone()],
+            // A late report that nobody was told of: only a person could come too late for it.
+            (Phase::Doubt, None) if !self.unattended => vec![state.clone(), to(Phase::Reported, World::One)],
+            (Phase::Running | Phase::Doubt | Phase::Reported | Phase::Done(_), None) => vec![state.clone()],
+            _ => Vec::new(),
+        }
+    }
+}
+
 fn claim(state: &State, args: &Text) -> State {
     let free = matches!(state.phase, Phase::Absent | Phase::Ready) && state.args.as_ref().is_none_or(|first| first == args);
     if free { State { args: Some(args.clone()), phase: Phase::Claimed, world: World::Zero } } else { state.clone() }
-}
-
-fn call(state: &State, args: &Text, ret: Option<&Ret>) -> Vec<State> {
-    if state.args.as_ref().is_some_and(|first| first != args) {
-        return if ret.is_none_or(|ret| *ret == Ret::Mismatch) { vec![state.clone()] } else { Vec::new() };
-    }
-    let to = |phase, world| State { args: Some(args.clone()), phase, world };
-    let running = || to(Phase::Running, World::Perhaps);
-    match (state.phase, ret) {
-        (Phase::Absent | Phase::Ready | Phase::Claimed, Some(Ret::Done { result, replayed: false })) => {
-            vec![to(Phase::Done(*result), World::One)]
-        }
-        (Phase::Absent | Phase::Ready | Phase::Claimed, Some(Ret::InDoubt)) => vec![to(Phase::Doubt, World::Perhaps)],
-        (Phase::Absent | Phase::Ready, Some(Ret::Pending)) => vec![running()],
-        (Phase::Claimed, Some(Ret::Pending)) => vec![state.clone(), running()],
-        (Phase::Absent | Phase::Ready | Phase::Claimed, None) => vec![running()],
-        (Phase::Running | Phase::Doubt, Some(Ret::Done { result, replayed: true })) => vec![to(Phase::Done(*result), World::One)],
-        (Phase::Running | Phase::Doubt, Some(Ret::InDoubt)) => vec![to(Phase::Doubt, state.world)],
-        (Phase::Running, Some(Ret::Pending)) => vec![state.clone()],
-        (Phase::Done(first), Some(Ret::Done { result, replayed: true })) if first == *result => vec![state.clone()],
-        (Phase::Running | Phase::Doubt | Phase::Done(_), None) => vec![state.clone()],
-        _ => Vec::new(),
-    }
 }
 
 fn resolve(state: &State, said: &Said, ret: Option<&Ret>) -> Vec<State> {
@@ -226,6 +235,7 @@ impl fmt::Display for State {
             Phase::Claimed => f.write_str("claimed")?,
             Phase::Running => f.write_str("running")?,
             Phase::Doubt => f.write_str("in doubt")?,
+            Phase::Reported => f.write_str("reported late")?,
             Phase::Ready => f.write_str("ready to run")?,
             Phase::Done(result) => write!(f, "done{}", shown(result))?,
         }

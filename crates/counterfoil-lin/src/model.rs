@@ -20,6 +20,12 @@ pub trait Model: Clone {
         false
     }
 
+    /// Whether `op` can be answered so with just these other operations under way at the same time: for answers that speak of that, and
+    /// not of the state.
+    fn is_possible_beside(&self, _op: &Self::Op, _ret: &Self::Ret, _others: &[&Self::Op]) -> bool {
+        true
+    }
+
     /// The first half of `op`, where others can see it before the rest: a claim before its outcome. It is put in order like an
     /// operation of its own whose outcome is unknown.
     fn beginning(&self, _op: &Self::Op) -> Option<Self::Op> {

@@ -1,8 +1,9 @@
 //! One named tool that is registered over HTTP: put, get, delete, with idempotency keys.
 //!
 //! What the server remembers of a key is part of the state: the same key and payload again gives the first answer and changes nothing,
-//! another payload is refused. A refusal is not remembered; `NotFound` of a delete is. Keys must not be shared between tools, or else the
-//! tools cannot be checked apart from each other.
+//! another payload is refused. A key belongs to one method: a delete with a put's key is another request. What is refused is not
+//! remembered, and `NotFound` of a delete is a refusal: the same request sent later may delete. Keys must not be shared between tools, or
+//! else the tools cannot be checked apart from each other.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -26,7 +27,7 @@ pub enum Ret {
     Replayed(Answer),
     /// 422: the key was used with another payload.
     Mismatch,
-    /// 409: the key's first use is under way. Only before it is recorded: a recorded one must be replayed.
+    /// 409: a request with this key is under way. Says nothing of the state: one that is recorded may not be answered yet.
     InFlight,
 }
 
@@ -38,6 +39,13 @@ pub enum Answer {
     Found(Text),
     Deleted,
     NotFound,
+}
+
+/// A key as the server knows it: of one method.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot {
+    pub deletes: bool,
+    pub key: Text,
 }
 
 /// A payload, without its key.
@@ -56,7 +64,7 @@ pub struct Resource {
 #[derive(Debug)]
 struct Visible {
     /// More than one operation uses them. What is remembered of a key that is used once is never seen.
-    keys: HashSet<Text>,
+    slots: HashSet<Slot>,
     /// Some reader found them. All others are one and the same to everybody.
     versions: HashSet<Text>,
     unseen: Text,
@@ -66,7 +74,7 @@ struct Visible {
 pub struct State {
     pub version: Option<Text>,
     /// Shared: most steps leave it as it is.
-    pub remembered: Arc<BTreeMap<Text, (Payload, Answer)>>,
+    pub remembered: Arc<BTreeMap<Slot, (Payload, Answer)>>,
 }
 
 impl Model for Resource {
@@ -84,11 +92,11 @@ impl Model for Resource {
                 let found = state.version.clone().map_or(Answer::NotFound, Answer::Found);
                 (Ret::Fresh(found), state.clone())
             }
-            Op::Put { version, key } => self.write(state, key.as_ref(), Payload::Put(version.clone())),
-            Op::Delete { key } => self.write(state, key.as_ref(), Payload::Delete),
+            Op::Put { version, .. } => self.write(state, op.slot(), Payload::Put(version.clone())),
+            Op::Delete { .. } => self.write(state, op.slot(), Payload::Delete),
         };
         match ret {
-            Some(Ret::InFlight) if op.key().is_some_and(|key| !state.remembered.contains_key(key)) => vec![state.clone()],
+            Some(Ret::InFlight) if op.key().is_some() => vec![state.clone()],
             Some(ret) if *ret != expected => Vec::new(),
             _ => vec![next],
         }
@@ -98,20 +106,24 @@ impl Model for Resource {
         matches!((op, ret), (Op::Get, _) | (_, Ret::Replayed(_) | Ret::Mismatch | Ret::InFlight))
     }
 
+    fn is_possible_beside(&self, op: &Op, ret: &Ret, others: &[&Op]) -> bool {
+        *ret != Ret::InFlight || op.slot().is_some_and(|slot| others.iter().any(|other| other.slot().as_ref() == Some(&slot)))
+    }
+
     fn are_alike(&self, one: &Op, other: &Op) -> bool {
-        let shown = |op: &Op| (self.version_after(op), op.key().filter(|key| self.is_watched(key)).cloned());
+        let shown = |op: &Op| (self.version_after(op), op.slot().filter(|slot| self.is_watched(slot)));
         one == other || (discriminant(one) == discriminant(other) && shown(one) == shown(other) && shown(one).1.is_none())
     }
 
     fn narrowed(&self, history: &[(&Op, Option<&Ret>)]) -> Self {
-        let mut uses: HashMap<&Text, usize> = HashMap::new();
-        for key in history.iter().filter_map(|(op, _)| op.key()) {
-            *uses.entry(key).or_default() += 1;
+        let mut uses: HashMap<Slot, usize> = HashMap::new();
+        for slot in history.iter().filter_map(|(op, _)| op.slot()) {
+            *uses.entry(slot).or_default() += 1;
         }
-        let keys = uses.into_iter().filter(|(_, uses)| *uses > 1).map(|(key, _)| key.clone()).collect();
+        let slots = uses.into_iter().filter(|(_, uses)| *uses > 1).map(|(slot, _)| slot).collect();
         let found = |ret: Option<&Ret>| if let Some(Ret::Fresh(Answer::Found(version))) = ret { Some(version.clone()) } else { None };
         let versions = history.iter().filter_map(|(_, ret)| found(*ret)).collect();
-        Self { visible: Some(Arc::new(Visible { keys, versions, unseen: UNSEEN.into() })) }
+        Self { visible: Some(Arc::new(Visible { slots, versions, unseen: UNSEEN.into() })) }
     }
 }
 
@@ -119,8 +131,8 @@ impl Model for Resource {
 const UNSEEN: &str = "(some version)";
 
 impl Resource {
-    fn write(&self, state: &State, key: Option<&Text>, payload: Payload) -> (Ret, State) {
-        if let Some((first, answer)) = key.and_then(|key| state.remembered.get(key)) {
+    fn write(&self, state: &State, slot: Option<Slot>, payload: Payload) -> (Ret, State) {
+        if let Some((first, answer)) = slot.as_ref().and_then(|slot| state.remembered.get(slot)) {
             let ret = if *first == payload { Ret::Replayed(answer.clone()) } else { Ret::Mismatch };
             return (ret, state.clone());
         }
@@ -131,14 +143,14 @@ impl Resource {
             (Payload::Delete, None) => (Answer::NotFound, None),
         };
         let mut next = State { version, remembered: state.remembered.clone() };
-        if let Some(key) = key.filter(|key| self.is_watched(key)) {
-            Arc::make_mut(&mut next.remembered).insert(key.clone(), (payload, answer.clone()));
+        if let Some(slot) = slot.filter(|slot| answer != Answer::NotFound && self.is_watched(slot)) {
+            Arc::make_mut(&mut next.remembered).insert(slot, (payload, answer.clone()));
         }
         (Ret::Fresh(answer), next)
     }
 
-    fn is_watched(&self, key: &Text) -> bool {
-        self.visible.as_ref().is_none_or(|visible| visible.keys.contains(key))
+    fn is_watched(&self, slot: &Slot) -> bool {
+        self.visible.as_ref().is_none_or(|visible| visible.slots.contains(slot))
     }
 
     fn shown(&self, version: &Text) -> Text {
@@ -159,6 +171,10 @@ impl Op {
             Op::Put { key, .. } | Op::Delete { key } => key.as_ref(),
             Op::Get => None,
         }
+    }
+
+    pub fn slot(&self) -> Option<Slot> {
+        self.key().map(|key| Slot { deletes: matches!(self, Op::Delete { .. }), key: key.clone() })
     }
 }
 
@@ -203,7 +219,7 @@ impl fmt::Display for State {
             None => f.write_str("absent")?,
         }
         if !self.remembered.is_empty() {
-            let keys: Vec<_> = self.remembered.iter().map(|(key, (_, answer))| format!("{key}: {answer}")).collect();
+            let keys: Vec<_> = self.remembered.iter().map(|(slot, (_, answer))| format!("{}: {answer}", slot.key)).collect();
             write!(f, ", remembers {}", keys.join(", "))?;
         }
         Ok(())

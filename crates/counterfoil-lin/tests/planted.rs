@@ -188,6 +188,24 @@ fn a_delete_repeated_with_its_key_deletes_nothing_new() {
 }
 
 #[test]
+fn a_refused_delete_is_not_remembered() {
+    let begin = || vec![(1, 2, delete_keyed("k"), NOT_FOUND), (3, 4, put("a"), created("a"))];
+    accepted::<Resource>([begin(), vec![(5, 6, delete_keyed("k"), DELETED), (7, 8, GET, NOT_FOUND)]].concat());
+    caught::<Resource>("replayed not found", [begin(), vec![(5, 6, delete_keyed("k"), replayed(Answer::NotFound))]].concat());
+}
+
+#[test]
+fn in_flight_needs_a_request_with_that_key_at_the_same_time() {
+    // Also when that one is recorded: its answer is still on its way.
+    let first = (1, 6, put_keyed("a", "k"), created("a"));
+    accepted::<Resource>(vec![first.clone(), (2, 3, GET, found("a")), (4, 5, put_keyed("a", "k"), IN_FLIGHT)]);
+    accepted::<Resource>(vec![(1, 0, put_keyed("a", "k"), None), (4, 5, put_keyed("a", "k"), IN_FLIGHT)]);
+    caught::<Resource>("in flight", vec![first.clone(), (7, 8, put_keyed("a", "k"), IN_FLIGHT)]);
+    caught::<Resource>("in flight", vec![first.clone(), (4, 5, put_keyed("b", "l"), IN_FLIGHT)]);
+    caught::<Resource>("in flight", vec![first, (4, 5, delete_keyed("k"), IN_FLIGHT)]);
+}
+
+#[test]
 fn a_read_of_the_future() {
     accepted::<Resource>(vec![(1, 4, GET, found("a")), (2, 3, put("a"), created("a"))]);
     caught::<Resource>("found a", vec![(1, 2, GET, found("a")), (3, 4, put("a"), created("a"))]);
@@ -218,7 +236,9 @@ fn two_concurrent_creates_with_one_key() {
 fn a_key_with_another_payload() {
     let with = |op, ret| vec![(1, 2, put_keyed("a", "k"), created("a")), (3, 4, op, ret)];
     accepted::<Resource>(with(put_keyed("b", "k"), PUT_MISMATCH));
-    accepted::<Resource>(with(delete_keyed("k"), PUT_MISMATCH));
+    // The same key of another method is another key.
+    accepted::<Resource>(with(delete_keyed("k"), DELETED));
+    caught::<Resource>("mismatch", with(delete_keyed("k"), PUT_MISMATCH));
     caught::<Resource>("updated b", with(put_keyed("b", "k"), updated("b")));
     caught::<Resource>("replayed", with(put_keyed("b", "k"), replayed(Answer::Created("a".into()))));
     caught::<Resource>("mismatch", with(put_keyed("a", "k"), PUT_MISMATCH));

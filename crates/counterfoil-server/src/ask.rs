@@ -1,5 +1,7 @@
 //! A request as a handler gets it: who asks, under which key, with what body. Whatever is malformed is refused here, before anything is looked at.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request};
@@ -10,7 +12,9 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -113,8 +117,30 @@ impl Ask {
     }
 }
 
-pub fn parse<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
-    serde_json::from_str(text).map_err(|error| Problem::bad("invalid_body", format!("the body does not fit: {error}; nothing was run")))
+pub fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
+    let Object(body) = serde_json::from_str(text)
+        .map_err(|error| Problem::bad("invalid_body", format!("the body does not fit: {error}; nothing was run")))?;
+    Ok(body)
+}
+
+/// A JSON object with the members of `T`. Without it an array would do as well, its elements taken for the members in their order.
+#[derive(Debug, Default)]
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = T;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members))
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData)).map(Self)
+    }
 }
 
 /// A whole number, also when it is written 21.0: to JSON that is the same number.
@@ -250,7 +276,7 @@ impl<Q: DeserializeOwned> FromRequestParts<Arc<App>> for Look<Q> {
 }
 
 /// A query with nothing in it.
-#[derive(Debug, serde::Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoQuery {}
 
@@ -264,6 +290,23 @@ mod tests {
             headers.append(IDEMPOTENCY_KEY, http::HeaderValue::from_bytes(value).unwrap());
         }
         idempotency_key(&headers).map(|key| key.map(|key| key.to_string())).map_err(|problem| problem.code)
+    }
+
+    #[test]
+    fn a_body_is_an_object_and_no_list_of_its_members() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Body<'a> {
+            fence: u64,
+            #[serde(borrow)]
+            result: Option<&'a serde_json::value::RawValue>,
+        }
+        let parsed =
+            |text| parse::<Body<'_>>(text).map(|body| (body.fence, body.result.map(|raw| raw.get()))).map_err(|problem| problem.code);
+        assert_eq!(parsed(r#"{"fence":1,"result":{"b": 2}}"#), Ok((1, Some(r#"{"b": 2}"#))));
+        for bad in ["[1,null]", "[]", "1", "null", r#"{"fence":1,"more":2}"#, r#"{"fence":[1]}"#] {
+            assert_eq!(parsed(bad), Err("invalid_body"), "{bad}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::app::App;
-use crate::ask::{Ask, Segment, invalid_json, key_required, parse, whole};
+use crate::ask::{Ask, Object, Segment, invalid_json, key_required, parse, whole};
 use crate::problem::{Problem, seconds};
 use crate::requests::{json_stored, respond};
 use crate::who::Who;
@@ -32,12 +32,12 @@ pub struct CallBody<'a> {
     #[serde(default, deserialize_with = "whole")]
     pub ordinal: u64,
     #[serde(default)]
-    metadata: Metadata,
+    metadata: Object<Metadata>,
 }
 
 impl<'a> CallBody<'a> {
     pub fn of(key: Option<String>, args: Option<&'a RawValue>, run: Option<String>, step: Option<String>, ordinal: u64) -> Self {
-        Self { key, args, run, step, ordinal, metadata: Metadata::default() }
+        Self { key, args, run, step, ordinal, metadata: Object::default() }
     }
 }
 
@@ -52,7 +52,7 @@ struct Metadata {
 pub async fn call(State(app): State<Arc<App>>, segment: Segment, ask: Ask) -> Result<Response, Problem> {
     ask.who.must(Right::Call)?;
     let name = segment.tool()?;
-    let Some(tool) = app.runtime.registry().get(&ask.who.tenant, &name) else { return Err(unknown_tool(&app, &ask.who, &name)) };
+    let tool = app.tool(&ask.who, &name).await?;
     let body = if ask.body().trim_ascii().is_empty() { "{}" } else { ask.body() };
     let call = asked_call(&ask.who, ask.key.as_ref(), parse(body)?, &tool)?;
     // The call goes on by itself, whatever becomes of this connection.
@@ -93,8 +93,9 @@ pub fn asked_call(who: &Who, header: Option<&CallKey>, body: CallBody<'_>, tool:
         Some(args) => CanonicalJson::parse(args.get()).map_err(|error| invalid_json(&error))?,
         None => CanonicalJson::empty_object(),
     };
-    if body.metadata.caller.is_some() || body.metadata.trace.is_some() {
-        tracing::debug!(tool = %tool.name, said = body.metadata.caller, trace = body.metadata.trace, "a call");
+    let Object(Metadata { caller: said, trace }) = body.metadata;
+    if said.is_some() || trace.is_some() {
+        tracing::debug!(tool = %tool.name, said, trace, "a call");
     }
     let Who { tenant, caller, .. } = who.clone();
     Ok(Call { tenant, caller, tool: tool.name.clone(), args, key, run, step, ordinal })

@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 
 use crate::app::{App, undropped};
 use crate::ask::{Ask, Segment, whole, whole_or_null};
-use crate::call::{CallBody, answered, asked_call, dressed, unknown_tool};
+use crate::call::{CallBody, answered, asked_call, dressed};
 use crate::problem::{Problem, in_flight};
 use crate::requests::{Asked, Turn, json_stored, respond};
 
@@ -45,7 +45,7 @@ pub async fn acquire(Shared(app): Shared<Arc<App>>, ask: Ask) -> Result<Response
     ask.required_key()?;
     let body: AcquireBody = ask.json()?;
     let name = Segment(body.tool.clone()).tool()?;
-    let Some(tool) = app.runtime.registry().get(&ask.who.tenant, &name) else { return Err(unknown_tool(&app, &ask.who, &name)) };
+    let tool = app.tool(&ask.who, &name).await?;
     if body.key.is_none() && body.run.is_none() && tool.policy.key.is_none() && tool.policy.dedupe_window.is_none() {
         let detail = "`key` names the effect, so that whoever asks for it again finds it: send `key`, or `run` and `step`; nothing was run";
         return Err(Problem::bad("idempotency_key_required", detail));

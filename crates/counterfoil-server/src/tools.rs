@@ -1,6 +1,7 @@
 //! `/v1/tools`: what can be called. A tenant's own tools are streams of the ledger; those of the config are everyone's and are changed there.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::Json;
 use axum::extract::State;
@@ -41,11 +42,18 @@ pub struct ToolRecord {
 
 pub struct Registrar {
     make: Maker,
+    /// Which record of a tenant's tool the registry holds.
+    held: Mutex<HashMap<(Tenant, ToolName), Version>>,
 }
 
 impl Registrar {
     pub fn new(make: Maker) -> Self {
-        Self { make }
+        Self { make, held: Mutex::default() }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<(Tenant, ToolName), Version>> {
+        // Whole at every moment.
+        self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Takes every registered tool of the ledger into the registry. One that can no longer be made is left out, and said so.
@@ -159,14 +167,33 @@ impl App {
         self.runtime.ledger().replacing(StreamId::tool(&who.tenant, name), version, &record, summary)
     }
 
-    /// Brings the registry to what the ledger has.
-    async fn renew(&self, who: &Who, name: &ToolName) -> Result<(), Problem> {
-        let (_, record) = current(self, who, name).await?;
-        self.runtime.registry().remove_own(&who.tenant, name);
-        if let Some(spec) = record.and_then(|record| record.spec) {
-            make(self, name, spec.as_str())?.into_iter().for_each(|tool| self.runtime.registry().put_own(&who.tenant, tool));
+    /// Brings the registry to what the ledger has, never back: whoever read an older record comes too late.
+    pub async fn renew(&self, who: &Who, name: &ToolName) -> Result<(), Problem> {
+        let (version, record) = current(self, who, name).await?;
+        let id = (who.tenant.clone(), name.clone());
+        if version == Version::NONE || self.registrar.held().get(&id).is_some_and(|held| *held >= version) {
+            return Ok(());
+        }
+        let made = record.and_then(|record| record.spec).map(|spec| make(self, name, spec.as_str())).transpose()?;
+        let mut held = self.registrar.held();
+        if held.get(&id).is_some_and(|held| *held >= version) {
+            return Ok(());
+        }
+        held.insert(id, version);
+        match made {
+            // Replaces: there is no moment without it.
+            Some(tools) => tools.into_iter().for_each(|tool| self.runtime.registry().put_own(&who.tenant, tool)),
+            None => self.runtime.registry().remove_own(&who.tenant, name),
         }
         Ok(())
+    }
+
+    /// What a call would run: as the ledger has it now, so that a call and a look never contradict each other.
+    pub async fn tool(&self, who: &Who, name: &ToolName) -> Result<Arc<Registered>, Problem> {
+        if !self.runtime.registry().is_everyones(name) {
+            self.renew(who, name).await?;
+        }
+        self.runtime.registry().get(&who.tenant, name).ok_or_else(|| unknown_tool(self, who, name))
     }
 }
 

@@ -198,6 +198,12 @@ pub struct ServeArgs {
     /// How many such answers may be kept at a time; more requests are refused, none is forgotten early
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     pub requests_max: usize,
+    /// How long the head of a request may take to arrive, in seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub head_timeout: u64,
+    /// The same for its body
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub body_timeout: u64,
 }
 const TOKENS_EXAMPLES: &str = "\
 Examples:

@@ -14,6 +14,7 @@ use crate::history::{Operation, Text};
 use crate::model::Model;
 
 pub use report::Report;
+pub use search::overlap;
 use search::{Found, OperationOf, Search};
 
 /// Configurations that a search of one key may hold. Each is a state and two small sets, some hundred bytes: about 200 MB at worst.

@@ -93,8 +93,21 @@ impl<'a, M: Model> Search<'a, M> {
         Self { model, answered, unknown, overlapping, begun, elder }
     }
 
+    /// An answer that no order can explain, because it speaks of others that are not there.
+    fn impossible(&self) -> Option<usize> {
+        (0..self.answered.len()).find(|index| {
+            let operation = self.answered[*index];
+            let others: Vec<_> =
+                self.answered.iter().chain(&self.unknown).filter(|other| overlap(operation, other)).map(|o| &o.op).collect();
+            operation.answer.as_ref().is_some_and(|(_, ret)| !self.model.is_possible_beside(&operation.op, ret, &others))
+        })
+    }
+
     /// Depth first, on a stack of its own: a history may be longer than the thread's stack is deep.
     pub fn run(&self, limit: Limit) -> Found {
+        if let Some(frontier) = self.impossible() {
+            return Found::Stuck(Stuck { frontier, path: Vec::new(), states: vec!["nothing under way that it speaks of".into()] });
+        }
         let mut seen: HashMap<(Bits, M::State), Vec<Bits>> = HashMap::new();
         let mut held = 0;
         let mut stuck = Stuck::default();
@@ -258,4 +271,10 @@ fn note<S: std::fmt::Display>(stuck: &mut Stuck, at: &Configuration<S>, path: &[
 
 fn answered_at<O, R>(operation: &Operation<O, R>) -> u64 {
     operation.answer.as_ref().expect("only answered operations are asked").0.tick
+}
+
+/// Whether both were under way at some moment. Nothing overlaps itself.
+pub fn overlap<O, R>(one: &Operation<O, R>, other: &Operation<O, R>) -> bool {
+    let begun = |a: &Operation<O, R>, b: &Operation<O, R>| b.answer.as_ref().is_none_or(|(end, _)| a.invoked.tick <= end.tick);
+    !std::ptr::eq(one, other) && begun(one, other) && begun(other, one)
 }

@@ -103,7 +103,7 @@ fn bodies() -> Vec<Body> {
             effect("fail"),
             &[
                 ("fence", "1", NOT_FENCE),
-                ("kind", r#""final""#, &["1", "null", "[]", r#""""#, r#""whatever""#]),
+                ("kind", r#""rejected""#, &["1", "null", "[]", r#""""#, r#""whatever""#]),
                 ("code", "", &["1", "[]", "{}"]),
                 ("message", "", &["1", "[]", "{}"]),
                 ("retry_after_ms", "", &["-1", "1.5", r#""soon""#, "[]", "1e400"]),

@@ -60,7 +60,7 @@ fn keys(book: &mut Book<'_>) {
     book.refused("key/body_length_256", request);
 }
 
-/// Missing on every POST, malformed where it is optional.
+/// Missing where it is required or there is nothing to change, malformed where it is optional.
 fn keys_elsewhere(book: &mut Book<'_>) {
     let posts = [
         (format!("/v1/tools/{TOOL}/call"), r#"{"args":{"n":1}}"#),
@@ -71,17 +71,25 @@ fn keys_elsewhere(book: &mut Book<'_>) {
         (format!("/v1/effects/{NO_EFFECT}/retry"), "{}"),
         (format!("/v1/effects/{NO_EFFECT}/heartbeat"), r#"{"fence":1}"#),
         (format!("/v1/effects/{NO_EFFECT}/commit"), r#"{"fence":1,"result":null}"#),
-        (format!("/v1/effects/{NO_EFFECT}/fail"), r#"{"fence":1,"kind":"final"}"#),
+        (format!("/v1/effects/{NO_EFFECT}/fail"), r#"{"fence":1,"kind":"rejected"}"#),
         (format!("/v1/approvals/{NO_EFFECT}/approve"), "{}"),
         (format!("/v1/approvals/{NO_EFFECT}/deny"), "{}"),
+    ];
+    for (path, body) in posts {
+        let name = format!("key/missing{path}");
+        let request = book.request(&name, "POST", &path).without("Idempotency-Key").json(body);
+        book.refused(&name, request);
+    }
+    // Without a key these are carried out.
+    let welcome = [
         (format!("/v1/breakers/{TOOL}/open"), "{}"),
         ("/v1/admin/prune".into(), "{}"),
         ("/v1/admin/backup".into(), r#"{"name":"corpus"}"#),
         ("/v1/admin/flush".into(), r#"{"tool":"corpus_tool","confirm":true}"#),
     ];
-    for (path, body) in posts {
-        let name = format!("key/missing{path}");
-        let request = book.request(&name, "POST", &path).without("Idempotency-Key").json(body);
+    for (path, body) in welcome {
+        let name = format!("key/malformed{path}");
+        let request = book.request(&name, "POST", &path).set("Idempotency-Key", "\"a").json(body);
         book.refused(&name, request);
     }
     for (kind, value) in [("empty", ""), ("quoted_empty", "\"\""), ("open", "\"a"), ("utf8", "ü")] {
@@ -171,7 +179,7 @@ pub fn foreign(book: &mut Book<'_>, effect: &str) {
         ("retry", "{}"),
         ("heartbeat", r#"{"fence":1}"#),
         ("commit", r#"{"fence":1,"result":{}}"#),
-        ("fail", r#"{"fence":1,"kind":"final"}"#),
+        ("fail", r#"{"fence":1,"kind":"rejected"}"#),
     ];
     for (action, body) in actions {
         let name = format!("foreign/{action}");

@@ -63,6 +63,9 @@ const BROKEN: &[(&str, &[u8])] = &[
     ("duplicate_escaped_member", br#"{"args":{"n":1},"\u0061rgs":{"n":2}}"#),
     ("duplicate_argument", br#"{"args":{"n":1,"n":2}}"#),
     ("array_for_object", b"[]"),
+    // Its elements are not the members in their order, neither of a call nor of a resolution.
+    ("array_of_call_members", br#"[null,{"n":1},null,null,0,{}]"#),
+    ("array_of_resolve_members", br#"["did_not_happen",null,null]"#),
     ("string_for_object", br#""args""#),
     ("number_for_object", b"17"),
     ("null_for_object", b"null"),

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use counterfoil_lin::invocation::{self, Said};
-use counterfoil_lin::resource::{self, Answer, Payload};
+use counterfoil_lin::resource::{self, Answer, Payload, Slot};
 use counterfoil_lin::{Rng, Text};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Job {
     pub on: Text,
     pub ask: Ask,
     phase: Phase,
+    /// Recorded, and not yet told.
+    answer: Option<Answer>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +80,7 @@ enum Phase {
 struct Tool {
     version: Option<Text>,
     before: Option<Text>,
-    remembered: BTreeMap<Text, (Payload, Answer)>,
+    remembered: BTreeMap<Slot, (Payload, Answer)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -102,7 +104,7 @@ pub struct Server {
     tools: BTreeMap<Text, Tool>,
     /// An older picture of the tools, for a kill that loses writes.
     older: BTreeMap<Text, Tool>,
-    in_flight: BTreeSet<Text>,
+    in_flight: BTreeSet<Slot>,
     effects: BTreeMap<Text, Effect>,
     /// What happened, per effect key: survives everything.
     world: BTreeMap<Text, Vec<u64>>,
@@ -115,7 +117,7 @@ pub struct Server {
 
 impl Job {
     pub fn new(on: Text, ask: Ask) -> Self {
-        Self { on, ask, phase: Phase::Sent }
+        Self { on, ask, phase: Phase::Sent, answer: None }
     }
 }
 
@@ -183,18 +185,26 @@ impl Server {
             resource::Op::Put { version, .. } => Payload::Put(version.clone()),
             resource::Op::Delete { .. } => Payload::Delete,
         };
-        let Some(key) = op.key() else { return Some(resource::Ret::Fresh(self.write(&job.on, None, payload))) };
-        if job.phase == Phase::Admitted {
-            self.in_flight.remove(key);
-            return Some(resource::Ret::Fresh(self.write(&job.on, Some(key), payload)));
+        let Some(slot) = op.slot() else { return Some(resource::Ret::Fresh(self.write(&job.on, None, payload))) };
+        if let Some(answer) = job.answer.take() {
+            self.in_flight.remove(&slot);
+            return Some(resource::Ret::Fresh(answer));
         }
-        if let Some((first, answer)) = self.tools.get(&job.on).and_then(|tool| tool.remembered.get(key)).cloned() {
+        if job.phase == Phase::Admitted {
+            job.answer = Some(self.write(&job.on, Some(&slot), payload));
+            return None;
+        }
+        // Sometimes it is only seen that another is at it, recorded or not.
+        if self.in_flight.contains(&slot) && self.rng.percent(30) {
+            return Some(resource::Ret::InFlight);
+        }
+        if let Some((first, answer)) = self.tools.get(&job.on).and_then(|tool| tool.remembered.get(&slot)).cloned() {
             return Some(self.again(&job.on, payload, first, answer));
         }
-        if self.in_flight.contains(key) && !self.faulty(Fault::TwoCreatesWithOneKey) {
-            return self.rng.percent(30).then_some(resource::Ret::InFlight);
+        if self.in_flight.contains(&slot) && !self.faulty(Fault::TwoCreatesWithOneKey) {
+            return None;
         }
-        self.in_flight.insert(key.clone());
+        self.in_flight.insert(slot);
         job.phase = Phase::Admitted;
         None
     }
@@ -211,7 +221,7 @@ impl Server {
         resource::Ret::Fresh(version.map_or(Answer::NotFound, Answer::Found))
     }
 
-    fn write(&mut self, on: &Text, key: Option<&Text>, payload: Payload) -> Answer {
+    fn write(&mut self, on: &Text, slot: Option<&Slot>, payload: Payload) -> Answer {
         let (lost, back) = (self.faulty(Fault::LostUpdate), self.faulty(Fault::DeleteComesBack));
         if self.rng.percent(30) {
             self.older = self.tools.clone();
@@ -226,8 +236,8 @@ impl Server {
         if !lost {
             tool.before = std::mem::replace(&mut tool.version, version);
         }
-        if let Some(key) = key {
-            tool.remembered.insert(key.clone(), (payload, answer.clone()));
+        if let Some(slot) = slot.filter(|_| answer != Answer::NotFound) {
+            tool.remembered.insert(slot.clone(), (payload, answer.clone()));
         }
         answer
     }

@@ -51,7 +51,11 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
         requests: Requests::new(runtime.clone(), Duration::from_secs(args.retain_answers), args.requests_max),
         runtime: runtime.clone(),
         registrar,
-        limits: Limits::default(),
+        limits: Limits {
+            head_within: Duration::from_secs(args.head_timeout),
+            body_within: Duration::from_secs(args.body_timeout),
+            ..Limits::default()
+        },
         operator: config.tenant.clone(),
         backups,
         metrics: Some(metrics.clone()),

@@ -62,7 +62,7 @@ enum Moment {
     Elapsed(u64),
 }
 
-fn variable(name: &str, default: u64) -> u64 {
+pub fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |n| n.parse().unwrap_or_else(|e| panic!("{name}: {e}")))
 }
 

@@ -78,6 +78,12 @@ impl World {
         self.told(&format!("/_wait?path={path}&holding={n}"))
     }
 
+    /// What was answered first under a key, as a provider would tell.
+    pub fn found(&self, key: &str) -> Vec<Value> {
+        let told: Value = serde_json::from_str(&self.ask(&format!("/find?key={key}"), "")).expect("what was found");
+        told["data"].as_array().expect("a list").clone()
+    }
+
     /// How many effects were made.
     pub fn acted(&self, path: &str) -> u64 {
         self.seen(path).acted

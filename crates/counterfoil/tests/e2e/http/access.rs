@@ -5,7 +5,7 @@ use serde_json::json;
 use super::server::{Reply, Server};
 use crate::lab::{EXIT_DONE, Lab};
 
-fn token(lab: &Lab, args: &[&str]) -> (String, String) {
+pub fn token(lab: &Lab, args: &[&str]) -> (String, String) {
     let made = lab.json(&[&["tokens", "create"], args].concat());
     assert_eq!(made.code, EXIT_DONE, "{made:?}");
     (made.text("/id"), made.text("/secret"))

@@ -3,10 +3,12 @@
 mod access;
 mod admin;
 mod approvals;
+mod bad_input;
 mod calls;
 mod crashes;
 mod document;
 mod lend;
+mod linear;
 mod operations;
 mod requests;
 pub mod server;

@@ -127,6 +127,28 @@ fn what_does_not_fit_is_refused_and_nothing_is_forgotten() {
     server.get("/v1/tools").ok();
 }
 
+/// What is called is what the ledger has, also when another process changed it: a look and a call never contradict each other.
+#[test]
+fn a_registered_tool_is_called_as_it_was_last_registered() {
+    let lab = Lab::charging("");
+    let (one, two) = (Server::start(&lab), Server::start(&lab));
+    let spec = |host: &str| format!(r#"{{"http":{{"method":"POST","url":"https://{host}.example.com/"}}}}"#);
+    let called = |server: &Server, key: &str| server.call("mine", key, "{}").envelope(200, "error").text("/error/message");
+    for (n, host) in ["first", "second"].into_iter().enumerate() {
+        put(&one, host, &spec(host)).ok();
+        for server in [&two, &one] {
+            assert_eq!(server.get("/v1/tools/mine").at("/version"), json!(n + 1));
+            let message = called(server, &format!("{host}-{}", server.address));
+            assert!(message.contains(&format!("{host}.example.com")), "{message}");
+        }
+    }
+    two.send("DELETE", "/v1/tools/mine", &[], "").ok();
+    for server in [&one, &two] {
+        server.get("/v1/tools/mine").problem(404, "unknown_tool");
+        server.call("mine", "k", "{}").problem(404, "unknown_tool");
+    }
+}
+
 #[test]
 fn a_registered_tool_may_not_reach_into_this_machine() {
     let lab = Lab::charging("");

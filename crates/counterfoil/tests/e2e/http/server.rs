@@ -68,22 +68,13 @@ impl Server {
     }
 
     pub fn try_begin(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> std::io::Result<Asking> {
-        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
-        if !body.is_empty() {
-            text.push_str("content-type: application/json\r\n");
-        }
-        for (name, value) in headers {
-            text.push_str(&format!("{name}: {value}\r\n"));
-        }
-        text.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
-        self.raw(text.as_bytes())
+        self.raw(request(self.address, method, path, headers, body).as_bytes())
     }
 
     pub fn raw(&self, bytes: &[u8]) -> std::io::Result<Asking> {
-        let mut stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(bytes)?;
-        Ok(Asking { stream })
+        let mut asking = Asking::to(self.address)?;
+        asking.send(bytes)?;
+        Ok(asking)
     }
 
     /// SIGKILL: nothing of it gets to run any more.
@@ -101,17 +92,45 @@ impl Server {
     }
 }
 
+/// A request as text, right in everything.
+pub fn request(host: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
+    if !body.is_empty() {
+        text.push_str("content-type: application/json\r\n");
+    }
+    for (name, value) in headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+    text
+}
+
 /// What the servers of a lab have logged.
 pub fn log_of(lab: &Lab) -> String {
     std::fs::read_to_string(lab.path("server.log")).unwrap_or_default()
 }
 
-/// A request that was sent.
+/// A connection on which a request is sent.
 pub struct Asking {
     stream: TcpStream,
 }
 
 impl Asking {
+    pub fn to(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream })
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Waits for the first byte of the answer, or for the end of the connection.
+    pub fn first_byte(&mut self) -> std::io::Result<usize> {
+        self.stream.read(&mut [0])
+    }
+
     /// `Err`: the connection ended before a whole answer.
     pub fn reply(self) -> std::io::Result<Reply> {
         let mut bytes = Vec::new();
