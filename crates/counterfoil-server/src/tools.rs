@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -25,6 +26,9 @@ use crate::who::Who;
 
 /// The tenant under which the registered tools of all tenants are listed: a search is always of one tenant.
 const LISTED_UNDER: &str = "counterfoil";
+
+/// Longer than a store's view of an absent stream may be old.
+const ABSENT_SURELY_AFTER: Duration = Duration::from_millis(30);
 
 /// What makes a tool from what was sent; all its mistakes otherwise.
 pub type Maker = Arc<dyn Fn(&ToolName, &str) -> Result<Vec<Registered>, Value> + Send + Sync>;
@@ -95,7 +99,7 @@ pub async fn get(State(app): State<Arc<App>>, segment: Segment, look: Look<NoQue
     if let Some(tool) = app.runtime.registry().get(&look.who.tenant, &name).filter(|_| app.runtime.registry().is_everyones(&name)) {
         return Ok(Json(shown(&app, &tool)));
     }
-    let (version, record) = current(&app, &look.who, &name).await?;
+    let (version, record) = current_surely(&app, &look.who, &name).await?;
     let Some(spec) = record.and_then(|record| record.spec) else { return Err(unknown_tool(&app, &look.who, &name)) };
     let made = make(&app, &name, spec.as_str())?;
     let mut shown = made.first().map_or(Value::Null, |tool| shown(&app, tool));
@@ -161,7 +165,8 @@ impl App {
     fn tool_write(&self, who: &Who, name: &ToolName, version: Version, spec: Option<CanonicalJson>) -> counterfoil_store::Write {
         let listed = Tenant::new(LISTED_UNDER).expect("a plain word");
         let state = if spec.is_some() { "registered" } else { "removed" };
-        let summary = Summary { state, tool: Some(name.clone()), ..plain_summary(StreamKind::Tool, listed) };
+        // Open, so that it is always read as it is now: of a stream at rest, what another process wrote may be missed for a moment.
+        let summary = Summary { state, open: true, tool: Some(name.clone()), ..plain_summary(StreamKind::Tool, listed) };
         let (at, by) = (self.runtime.now(), who.caller.to_string());
         let record = ToolRecord { at, by, tenant: who.tenant.clone(), tool: name.clone(), spec };
         self.runtime.ledger().replacing(StreamId::tool(&who.tenant, name), version, &record, summary)
@@ -169,7 +174,7 @@ impl App {
 
     /// Brings the registry to what the ledger has, never back: whoever read an older record comes too late.
     pub async fn renew(&self, who: &Who, name: &ToolName) -> Result<(), Problem> {
-        let (version, record) = current(self, who, name).await?;
+        let (version, record) = current_surely(self, who, name).await?;
         let id = (who.tenant.clone(), name.clone());
         if version == Version::NONE || self.registrar.held().get(&id).is_some_and(|held| *held >= version) {
             return Ok(());
@@ -199,6 +204,17 @@ impl App {
 
 async fn current(app: &App, who: &Who, name: &ToolName) -> Result<(Version, Option<ToolRecord>), Problem> {
     Ok(app.runtime.ledger().newest::<ToolRecord>(StreamId::tool(&who.tenant, name)).await?)
+}
+
+/// The same where "none" would be the answer: another process may just have made it, and an absent stream is known to be absent as of a moment ago.
+async fn current_surely(app: &App, who: &Who, name: &ToolName) -> Result<(Version, Option<ToolRecord>), Problem> {
+    match current(app, who, name).await? {
+        (Version::NONE, _) => {
+            tokio::time::sleep(ABSENT_SURELY_AFTER).await;
+            current(app, who, name).await
+        }
+        found => Ok(found),
+    }
 }
 
 fn make(app: &App, name: &ToolName, spec: &str) -> Result<Vec<Registered>, Problem> {
