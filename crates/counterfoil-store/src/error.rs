@@ -39,6 +39,12 @@ pub enum OpenError {
     TooNew { path: PathBuf, found: u32, supported: u32 },
     #[error("{path}: cannot be written: {message}; a ledger must be writable, also its directory")]
     ReadOnly { path: PathBuf, message: String },
+    /// `store` without its password.
+    #[error("{store}: cannot be reached: {message}; is it running, and are address, user and password right?")]
+    Unreachable { store: String, message: String },
+    /// It answers, and must not hold a ledger as it is.
+    #[error("{store}: {message}")]
+    Unfit { store: String, message: String },
     #[error("{path}: {message}")]
     Io { path: PathBuf, message: String },
     #[error(transparent)]

@@ -16,6 +16,7 @@ pub mod batch;
 pub mod conformance;
 pub mod error;
 pub mod memory;
+pub mod remote;
 pub mod spread;
 pub mod sqlite;
 

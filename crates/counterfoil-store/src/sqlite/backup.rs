@@ -180,6 +180,9 @@ fn explain(to: &Path, error: &rusqlite::Error) -> BackupError {
 fn of_open(error: OpenError) -> BackupError {
     match error {
         OpenError::ReadOnly { path, message } | OpenError::Io { path, message } => BackupError::Target { path, message },
+        OpenError::Unreachable { store, message } | OpenError::Unfit { store, message } => {
+            BackupError::Target { path: store.into(), message }
+        }
         OpenError::Store(error) => error.into(),
         OpenError::NotALedger { path, .. } | OpenError::TooNew { path, .. } => BackupError::Exists { path },
     }
