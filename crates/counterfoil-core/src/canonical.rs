@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::ids::{Digest32, Fingerprint};
+use crate::json_text::{self, first_special, write_string};
 
 /// Largest arguments, in bytes of the text given. A ledger is not a file store: put large things elsewhere and pass a reference.
 pub const ARGS_BYTES_MAX: usize = 1 << 20;
@@ -38,7 +39,7 @@ pub enum CanonicalError {
 
 /// JSON text in canonical form. Cheap to clone; checked once, never again when it is written.
 #[derive(Clone)]
-pub struct CanonicalJson(Arc<RawValue>);
+pub struct CanonicalJson(Arc<str>);
 
 impl CanonicalJson {
     pub fn parse(text: &str) -> Result<Self, CanonicalError> {
@@ -57,11 +58,11 @@ impl CanonicalJson {
     }
 
     fn trusted(canonical: String) -> Self {
-        Self(RawValue::from_string(canonical).expect("canonical text is JSON").into())
+        Self(canonical.into())
     }
 
     pub fn as_str(&self) -> &str {
-        self.0.get()
+        &self.0
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
@@ -88,28 +89,28 @@ impl fmt::Debug for CanonicalJson {
 
 impl Serialize for CanonicalJson {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(s)
+        json_text::write_raw(&self.0, s)
     }
 }
 impl<'de> Deserialize<'de> for CanonicalJson {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         // Trusted: only text that `parse` made is ever stored, and the record's checksum covers it.
-        Ok(Self(Box::<RawValue>::deserialize(d)?.into()))
+        Ok(Self(Box::<RawValue>::deserialize(d)?.get().into()))
     }
 }
 
 /// Any valid JSON text, kept byte for byte. Results are this: they are replayed, never re-printed.
 #[derive(Clone)]
-pub struct Json(Arc<RawValue>);
+pub struct Json(Arc<str>);
 
 impl Json {
     /// Keeps `text` as it is when it is one JSON value.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        Ok(Self(serde_json::from_str::<Box<RawValue>>(text)?.into()))
+        Ok(Self(serde_json::from_str::<&RawValue>(text)?.get().into()))
     }
 
     pub fn from_value(value: &serde_json::Value) -> Self {
-        Self(serde_json::value::to_raw_value(value).expect("a JSON value is JSON").into())
+        Self(json_text::to_string(value).expect("a JSON value is JSON").into())
     }
 
     pub fn string(text: &str) -> Self {
@@ -121,7 +122,7 @@ impl Json {
     }
 
     pub fn as_str(&self) -> &str {
-        self.0.get()
+        &self.0
     }
 
     pub fn to_value(&self) -> serde_json::Value {
@@ -158,12 +159,12 @@ impl fmt::Display for Json {
 }
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(s)
+        json_text::write_raw(&self.0, s)
     }
 }
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Ok(Self(Box::<RawValue>::deserialize(d)?.into()))
+        Ok(Self(Box::<RawValue>::deserialize(d)?.get().into()))
     }
 }
 
@@ -352,9 +353,8 @@ impl<'a> Reader<'a> {
     }
 
     fn plain(&mut self) {
-        while self.peek().is_some_and(|b| b != b'"' && b != b'\\' && b >= 0x20) {
-            self.at += 1;
-        }
+        let rest = &self.bytes[self.at..];
+        self.at += first_special(rest).unwrap_or(rest.len());
     }
 
     fn escaped_string(&mut self) -> Result<String, CanonicalError> {
@@ -539,33 +539,6 @@ impl Decimal {
         out.push_str(if exponent < 0 { "e-" } else { "e+" });
         out.push_str(&exponent.abs().to_string());
     }
-}
-
-fn write_string(text: &str, out: &mut String) {
-    out.push('"');
-    let mut plain = 0;
-    for (at, b) in text.bytes().enumerate() {
-        let escape = match b {
-            b'"' => "\\\"",
-            b'\\' => "\\\\",
-            0x08 => "\\b",
-            0x09 => "\\t",
-            0x0a => "\\n",
-            0x0c => "\\f",
-            0x0d => "\\r",
-            0x00..=0x1f => "",
-            _ => continue,
-        };
-        out.push_str(&text[plain..at]);
-        if escape.is_empty() {
-            out.push_str(&format!("\\u{b:04x}"));
-        } else {
-            out.push_str(escape);
-        }
-        plain = at + 1;
-    }
-    out.push_str(&text[plain..]);
-    out.push('"');
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::json_text;
+
 /// What is written today.
 pub const VERSION: char = '1';
 
@@ -19,10 +21,10 @@ pub enum CodecError {
 }
 
 pub fn encode<T: Serialize>(items: &[T]) -> String {
-    let mut out = Vec::with_capacity(512);
-    out.push(VERSION as u8);
-    serde_json::to_writer(&mut out, items).expect("entries hold nothing that JSON cannot");
-    String::from_utf8(out).expect("serde_json writes UTF-8")
+    let mut out = String::with_capacity(512);
+    out.push(VERSION);
+    json_text::append(items, &mut out).expect("entries hold nothing that JSON cannot");
+    out
 }
 
 pub fn decode<T: DeserializeOwned>(body: &str) -> Result<Vec<T>, CodecError> {

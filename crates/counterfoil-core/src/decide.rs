@@ -161,6 +161,7 @@ fn lost(fence: Fence, at: Timestamp, why: String) -> Decision {
 mod tests {
     use super::*;
     use crate::canonical::CanonicalJson;
+    use crate::effect::Facts;
     use crate::entry::{Claim, Ended, Finished, Opened, Probed};
     use crate::ids::{Caller, Digest32, Tenant, ToolName, WorkerId};
     use crate::outcome::Failure;
@@ -309,7 +310,7 @@ mod tests {
         let with = |now| decide(&failed, &Conditions { now, ..conditions(&policy) });
         assert_eq!(with(NOW + Duration::from_micros(999_999)), Decision::Replay);
         assert_eq!(with(NOW + Duration::from_secs(1)), Decision::Refuse(Refusal::KeyExpired));
-        let pruned = Effect { expired: true, ..Effect::absent(Digest32::of(b"key")) };
+        let pruned = Effect::from(Facts { expired: true, ..Facts::absent(Digest32::of(b"key")) });
         assert_eq!(decide(&pruned, &conditions(&policy)), Decision::Refuse(Refusal::KeyExpired));
     }
 

@@ -23,10 +23,11 @@
 //! silent. A late entry stays in its state where the table names no other. What happened is never run again: a late "done" makes the
 //! effect done whatever a probe or a person believed before.
 //!
-//! A flush frees the key, so it is allowed only where nothing is open: see [`Effect::flushable`]. What follows it is a new life of the same stream:
-//! all is as if nothing had been recorded, but versions and fences go on, and the world is told another key ([`Effect::sent_key`]). Claims of
+//! A flush frees the key, so it is allowed only where nothing is open: see [`Facts::flushable`]. What follows it is a new life of the same stream:
+//! all is as if nothing had been recorded, but versions and fences go on, and the world is told another key ([`Facts::sent_key`]). Claims of
 //! an earlier life can still report late: evidence, which changes nothing.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,14 +43,18 @@ use crate::receipt::ReceiptId;
 use crate::summary::{StreamKind, Summary};
 use crate::time::Timestamp;
 
+/// One effect as its entries tell of it. A handle, for it is passed on at each step of its call: a clone costs nothing until it is changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Effect {
+pub struct Effect(Arc<Facts>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
     pub key: EffectKey,
     /// Records folded so far: what a compare-and-append expects.
     pub version: u64,
     /// Pruned: only its identity is left.
     pub expired: bool,
-    /// Shared: an effect is cloned at each step of its call.
+    /// Shared by all that the effect was and is.
     pub opened: Option<Arc<Opened>>,
     pub state: State,
     /// Claims so far that may have been dispatched.
@@ -209,6 +214,31 @@ impl WorldSemantics {
 }
 
 impl Effect {
+    pub fn absent(key: EffectKey) -> Self {
+        Facts::absent(key).into()
+    }
+}
+
+impl From<Facts> for Effect {
+    fn from(facts: Facts) -> Self {
+        Self(Arc::new(facts))
+    }
+}
+
+impl Deref for Effect {
+    type Target = Facts;
+    fn deref(&self) -> &Facts {
+        &self.0
+    }
+}
+
+impl DerefMut for Effect {
+    fn deref_mut(&mut self) -> &mut Facts {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl Facts {
     pub fn absent(key: EffectKey) -> Self {
         Self {
             key,

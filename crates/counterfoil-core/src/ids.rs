@@ -109,8 +109,7 @@ impl<K> Serialize for Name<K> {
 }
 impl<'de, K: Kind> Deserialize<'de> for Name<K> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        Self::new(&text).map_err(serde::de::Error::custom)
+        d.deserialize_str(Parsed::new(K::WHAT))
     }
 }
 
@@ -197,6 +196,11 @@ impl Digest32 {
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// Its 64 digits, behind what is there.
+    pub fn append_to(&self, out: &mut String) {
+        out.push_str(hex(&self.0, &mut [0; 64]));
+    }
 }
 impl fmt::Display for Digest32 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -218,10 +222,12 @@ impl FromStr for Digest32 {
             return Err(not_hex());
         }
         let mut out = [0u8; 32];
-        for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
-            let digit = |c: u8| (c as char).to_digit(16);
-            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return Err(not_hex()) };
-            *byte = (high * 16 + low) as u8;
+        for (byte, [high, low]) in out.iter_mut().zip(text.as_chunks::<2>().0) {
+            let (high, low) = (UNHEX[usize::from(*high)], UNHEX[usize::from(*low)]);
+            if (high | low) > 15 {
+                return Err(not_hex());
+            }
+            *byte = high << 4 | low;
         }
         Ok(Self(out))
     }
@@ -233,16 +239,60 @@ impl Serialize for Digest32 {
 }
 impl<'de> Deserialize<'de> for Digest32 {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        text.parse().map_err(serde::de::Error::custom)
+        d.deserialize_str(Parsed::new("64 hex digits"))
     }
 }
 
+/// Parses a string where it stands.
+struct Parsed<T> {
+    expected: &'static str,
+    into: PhantomData<fn() -> T>,
+}
+
+impl<T> Parsed<T> {
+    fn new(expected: &'static str) -> Self {
+        Self { expected, into: PhantomData }
+    }
+}
+
+impl<T: FromStr<Err: fmt::Display>> serde::de::Visitor<'_> for Parsed<T> {
+    type Value = T;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+/// Every byte as its two digits.
+const HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut table = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    table
+};
+
+/// The value of every digit; above 15 for what is none.
+const UNHEX: [u8; 256] = {
+    let mut table = [0xff; 256];
+    let mut value = 0;
+    while value < 16 {
+        let digit = HEX[value as usize][1];
+        table[digit as usize] = value;
+        table[digit.to_ascii_uppercase() as usize] = value;
+        value += 1;
+    }
+    table
+};
+
 fn hex<'a>(bytes: &[u8; 32], out: &'a mut [u8; 64]) -> &'a str {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (pair, byte) in out.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
+    for (pair, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+        *pair = HEX[usize::from(*byte)];
     }
     std::str::from_utf8(out).expect("hex digits are ASCII")
 }

@@ -17,6 +17,7 @@ pub mod echo;
 pub mod effect;
 pub mod entry;
 pub mod ids;
+pub mod json_text;
 pub mod limit;
 pub mod mode;
 pub mod outcome;

@@ -12,6 +12,7 @@ use thiserror::Error;
 use crate::canonical::CanonicalJson;
 use crate::codec::{self, CodecError};
 use crate::ids::{Digest32, EffectKey, Fence, RunId, StreamId, Tenant, ToolName};
+use crate::json_text;
 use crate::time::Timestamp;
 
 /// Names one receipt.
@@ -109,6 +110,8 @@ pub struct Unsealed {
     text: String,
 }
 
+/// As long as most of them are.
+const TEXT_BYTES: usize = 640;
 /// Where a stored receipt has its `seq`: behind an id, which is as long as every other.
 const SEQ_AT: usize = r#"{"id":"#.len() + 66 + r#","seq":"#.len();
 /// Where it has its `prev`, from the end.
@@ -134,7 +137,8 @@ impl Draft {
             duration_us: self.ended.since(self.started).as_micros() as u64,
             prev: ChainHead::default().hash,
         };
-        let text = serde_json::to_string(&receipt).expect("a receipt is plain data");
+        let mut text = String::with_capacity(TEXT_BYTES);
+        json_text::append(&receipt, &mut text).expect("a receipt is plain data");
         let chain = StreamId::chain(&receipt.tenant, receipt.run.as_ref());
         Unsealed { chain, tenant: receipt.tenant, run: receipt.run, ended: receipt.ended, text }
     }
@@ -145,7 +149,12 @@ impl ChainHead {
     pub fn seal(self, receipt: &Unsealed) -> (String, Self) {
         let seq = self.seq + 1;
         let (before, after) = (&receipt.text[..SEQ_AT], &receipt.text[SEQ_AT + 1..receipt.text.len() - PREV_BEFORE_END]);
-        let text = format!("{before}{seq}{after}{}\"}}", self.hash);
+        let mut text = String::with_capacity(receipt.text.len() + 20);
+        text.push_str(before);
+        text.push_str(itoa::Buffer::new().format(seq));
+        text.push_str(after);
+        self.hash.append_to(&mut text);
+        text.push_str("\"}");
         let head = Self { seq, hash: Digest32::of(text.as_bytes()) };
         (text, head)
     }
@@ -198,7 +207,15 @@ fn texts(body: &str) -> Result<Vec<&str>, CodecError> {
 
 /// The body of a chain record.
 pub fn body_of(texts: &[String]) -> String {
-    format!("{}[{}]", codec::VERSION, texts.join(","))
+    let bytes = texts.iter().map(|text| text.len() + 1).sum::<usize>() + 2;
+    let mut body = String::with_capacity(bytes);
+    body.push(codec::VERSION);
+    for (n, text) in texts.iter().enumerate() {
+        body.push(if n == 0 { '[' } else { ',' });
+        body.push_str(text);
+    }
+    body.push(']');
+    body
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! `TABLE` is that table once more, in a form that can be run. Whatever it does not name must be refused and must leave the state as it was.
 //! The second half are the cells whose rows need more than one word: which claim is named, what a claim was made on, what was known before.
 
-use counterfoil_core::effect::{FoldError, How};
+use counterfoil_core::effect::{Facts, FoldError, How};
 use counterfoil_core::entry::{Claim, Ended, Finished, Late, LateOutcome, Opened, Probed, Verdict};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::ReceiptId;
@@ -425,7 +425,7 @@ fn check(from: &Effect, text: &str, expected: Option<&str>) {
 // ---------------------------------------------------------------- what one word does not say
 
 fn done(texts: &[&str]) -> (String, u32, How, Timestamp) {
-    match fold(texts).state {
+    match fold(texts).state.clone() {
         State::Done(done) => (done.result.to_string(), done.attempt, done.how, done.started),
         state => panic!("{texts:?} leads to {state:?}"),
     }
@@ -557,8 +557,8 @@ fn a_flushed_effect_is_as_if_nothing_had_been_but_for_its_fences_and_its_key_out
     flushed.apply([entry("flushed")]).unwrap();
     let State::Flushed { by, last, .. } = &flushed.state else { panic!("{:?}", flushed.state) };
     assert_eq!((by.as_str(), Some(last)), ("ada", before.opened.as_ref()));
-    let blank = Effect { state: flushed.state.clone(), ..Effect::absent(key()) };
-    let kept = Effect { version: 10, flushed: 10, fence: Fence(5), past: vec![Fence(3)], ..blank };
+    let blank = Facts { state: flushed.state.clone(), ..Facts::absent(key()) };
+    let kept = Effect::from(Facts { version: 10, flushed: 10, fence: Fence(5), past: vec![Fence(3)], ..blank });
     assert_eq!(flushed, kept, "and nothing else is left");
     assert_eq!(before.sent_key(), key());
     let mut keys = vec![before.sent_key(), flushed.sent_key()];

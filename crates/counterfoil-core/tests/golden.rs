@@ -335,7 +335,7 @@ fn a_whole_life_folds_as_ever() {
     assert_eq!((effect.version, effect.fence, effect.late.len()), (12, Fence(8), 1));
     let State::Undone { done, .. } = &effect.state else { panic!("{:?}", effect.state) };
     assert_eq!(done.result.as_str(), "{ }", "byte for byte, the space too");
-    let opened = effect.opened.expect("opened");
+    let opened = effect.opened.clone().expect("opened");
     assert_eq!(opened.args.fingerprint(), opened.fingerprint);
 }
 

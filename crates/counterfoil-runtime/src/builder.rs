@@ -1,10 +1,13 @@
 //! Puts a runtime together. Must be called inside a Tokio runtime.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use counterfoil_core::{ToolName, WorkerId};
 use counterfoil_store::Store;
+use counterfoil_store::remote::Heard;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 
 use crate::clock::{Clock, SystemClock};
 use crate::ledger::Ledger;
@@ -18,13 +21,14 @@ pub struct Builder {
     worker: WorkerId,
     workers_dir: Option<PathBuf>,
     configured: Configured,
+    heard: Option<broadcast::Receiver<Heard>>,
 }
 
 impl Builder {
     pub fn new(store: Arc<dyn Store>) -> Self {
         // Unique for ever: a claim must never be taken for that of another process with the same pid.
         let worker = WorkerId::new(&format!("{}-{}", std::process::id(), uuid::Uuid::now_v7())).expect("digits and dashes");
-        Self { store, clock: Arc::new(SystemClock), worker, workers_dir: None, configured: Configured::default() }
+        Self { store, clock: Arc::new(SystemClock), worker, workers_dir: None, configured: Configured::default(), heard: None }
     }
 
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -40,6 +44,12 @@ impl Builder {
     /// A directory shared by all workers of this ledger on this machine: with it, the claims of killed processes need not be waited out.
     pub fn workers_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.workers_dir = Some(dir.into());
+        self
+    }
+
+    /// What the store tells of commits, other processes' too: then nobody has to look for them.
+    pub fn heard(mut self, heard: broadcast::Receiver<Heard>) -> Self {
+        self.heard = Some(heard);
         self
     }
 
@@ -61,6 +71,23 @@ impl Builder {
             None => Liveness::Leases,
         };
         let ledger = Arc::new(Ledger::new(self.store, self.clock.clone(), self.worker));
+        if let Some(heard) = self.heard {
+            ledger.wakeups().hears();
+            tokio::spawn(listen(heard, Arc::downgrade(&ledger)));
+        }
         Ok(Runtime::assemble(ledger, self.clock, liveness, self.configured))
+    }
+}
+
+/// Passes on what is heard, for as long as there is someone to pass it on to.
+async fn listen(mut heard: broadcast::Receiver<Heard>, ledger: Weak<Ledger>) {
+    loop {
+        let heard = match heard.recv().await {
+            Ok(heard) => heard,
+            Err(RecvError::Lagged(_)) => Heard::Anything,
+            Err(RecvError::Closed) => return,
+        };
+        let Some(ledger) = ledger.upgrade() else { return };
+        ledger.wakeups().hear(&heard);
     }
 }

@@ -37,7 +37,7 @@ pub async fn count(runtime: &Runtime) -> Result<Doubts, LedgerError> {
     let now = inner.clock.now();
     let mut oldest = Duration::ZERO;
     for (_, stream) in found.iter().take(READ_MAX) {
-        if let State::InDoubt(doubt) = inner.ledger.load(counterfoil_core::ids::Digest32(stream.0)).await?.state {
+        if let State::InDoubt(doubt) = &inner.ledger.load(counterfoil_core::ids::Digest32(stream.0)).await?.state {
             oldest = oldest.max(now.since(doubt.since));
         }
     }

@@ -14,14 +14,17 @@ use crate::ledger::Permit;
 use crate::tool::{Invocation, ProbeAnswer, Tool};
 
 /// Runs one attempt of a recorded effect.
-pub async fn attempt(permit: &Permit, now: Timestamp, tool: &dyn Tool, invocation: Invocation) -> Outcome {
-    if !permit.holds(now) {
-        return Outcome::NotDone(Failure {
-            retriable: true,
-            ..Failure::new("permit_lost", "the permit was lost before the tool was called")
-        });
+pub fn attempt(permit: &Permit, now: Timestamp, tool: &dyn Tool, invocation: Invocation) -> impl Future<Output = Outcome> {
+    let held = permit.holds(now).then(|| dispatch(tool, invocation));
+    async move {
+        match held {
+            Some(dispatched) => dispatched.await,
+            None => Outcome::NotDone(Failure {
+                retriable: true,
+                ..Failure::new("permit_lost", "the permit was lost before the tool was called")
+            }),
+        }
     }
-    dispatch(tool, invocation).await
 }
 
 /// Runs a pure tool, or any tool when the ledger was switched off on purpose. Nothing is recorded.
@@ -39,14 +42,17 @@ pub async fn probe(tool: &dyn Tool, invocation: Invocation, timeout: Duration) -
     }
 }
 
-async fn dispatch(tool: &dyn Tool, invocation: Invocation) -> Outcome {
+/// Not `async`: such a function keeps its arguments in the future twice.
+fn dispatch(tool: &dyn Tool, invocation: Invocation) -> impl Future<Output = Outcome> {
     let timeout = invocation.timeout;
     // `async` around the call, so that a panic before the first await is caught as well.
-    let running = AssertUnwindSafe(async { tool.invoke(invocation).await }).catch_unwind();
-    match tokio::time::timeout(timeout, running).await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(panic)) => Outcome::Unknown(Failure::new("tool_panicked", format!("the tool panicked: {}", panic_text(&*panic)))),
-        Err(_) => Outcome::Unknown(Failure::of_dependency("timeout", format!("no answer within {timeout:?}"))),
+    let running = AssertUnwindSafe(async move { tool.invoke(invocation).await }).catch_unwind();
+    async move {
+        match tokio::time::timeout(timeout, running).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(panic)) => Outcome::Unknown(Failure::new("tool_panicked", format!("the tool panicked: {}", panic_text(&*panic)))),
+            Err(_) => Outcome::Unknown(Failure::of_dependency("timeout", format!("no answer within {timeout:?}"))),
+        }
     }
 }
 

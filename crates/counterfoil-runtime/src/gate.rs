@@ -143,6 +143,11 @@ impl Gates {
         if !self.count(&pass, policy, health) {
             return Ok(());
         }
+        // Boxed: most attempts change no breaker.
+        Box::pin(self.write_down(&pass, policy, health)).await
+    }
+
+    async fn write_down(&self, pass: &Pass, policy: &Policy, health: Health) -> Result<(), LedgerError> {
         let _writing = pass.gate.writing.lock().await;
         loop {
             let (snapshot, version) = {
@@ -153,7 +158,7 @@ impl Gates {
                 // Another process wrote: take its state and count this dispatch on top of it.
                 Err(LedgerError::Conflict) => {
                     self.reload(&pass.gate).await?;
-                    if !self.count(&pass, policy, health) {
+                    if !self.count(pass, policy, health) {
                         return Ok(());
                     }
                 }

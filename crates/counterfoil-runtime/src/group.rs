@@ -17,6 +17,7 @@ use counterfoil_store::{AppendError, Batch, Reach, Store, StoreError, Version, W
 use tokio::sync::oneshot;
 
 use crate::observe::LedgerMeters;
+use crate::patience::Patience;
 use crate::wake::Wakeups;
 
 /// Requests in one batch. Bounds the memory of a batch and how long its first request waits for the last.
@@ -42,6 +43,8 @@ pub struct Group {
 struct Queue {
     inner: Mutex<Waiting>,
     arrived: Condvar,
+    /// Something waits, or nothing more will come: seen without the lock.
+    stirred: AtomicBool,
     /// The last append failed, and none has succeeded since.
     failing: AtomicBool,
 }
@@ -67,7 +70,12 @@ impl Queue {
 
 impl Group {
     pub fn start(store: Arc<dyn Store>, wakeups: Arc<Wakeups>, meters: LedgerMeters) -> Self {
-        let queue = Arc::new(Queue { inner: Mutex::new(Waiting::default()), arrived: Condvar::new(), failing: AtomicBool::new(false) });
+        let queue = Arc::new(Queue {
+            inner: Mutex::new(Waiting::default()),
+            arrived: Condvar::new(),
+            stirred: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
+        });
         let handle = tokio::runtime::Handle::current();
         let waiting = queue.clone();
         let mut writer = Writer { store, handle, wakeups, queue: queue.clone(), meters, heads: Map::default() };
@@ -75,8 +83,8 @@ impl Group {
             .name("counterfoil-ledger".into())
             .spawn(move || {
                 let _closing = Closing(waiting.clone());
-                let mut put_off: Vec<Job> = Vec::new();
-                while let Some(jobs) = next_jobs(&waiting, &mut put_off) {
+                let (mut put_off, mut patience) = (Vec::new(), Patience::default());
+                while let Some(jobs) = next_jobs(&waiting, &mut put_off, &mut patience) {
                     put_off = writer.commit(jobs);
                 }
             })
@@ -113,6 +121,7 @@ impl Group {
             return Err(StoreError::Unavailable { message, written: Written::No }.into());
         }
         waiting.jobs.push(Job { request, reply });
+        self.queue.stirred.store(true, Ordering::Release);
         if waiting.parked {
             self.queue.arrived.notify_one();
         }
@@ -124,6 +133,7 @@ impl Drop for Group {
     /// What was submitted is still written: the writer ends when the queue is empty.
     fn drop(&mut self) {
         self.queue.lock().closed = true;
+        self.queue.stirred.store(true, Ordering::Release);
         self.queue.arrived.notify_one();
         if let Some(thread) = self.writer.take()
             && thread.thread().id() != std::thread::current().id()
@@ -146,7 +156,10 @@ impl Drop for Closing {
 }
 
 /// Blocks until there is something to write. `None`: closed and empty. What the last batch put off comes first.
-fn next_jobs(queue: &Queue, put_off: &mut Vec<Job>) -> Option<Vec<Job>> {
+fn next_jobs(queue: &Queue, put_off: &mut Vec<Job>, patience: &mut Patience) -> Option<Vec<Job>> {
+    if put_off.is_empty() && !queue.stirred.load(Ordering::Acquire) {
+        patience.look_on(|| queue.stirred.load(Ordering::Acquire));
+    }
     let mut waiting = queue.lock();
     while waiting.jobs.is_empty() && put_off.is_empty() {
         if waiting.closed {
@@ -163,6 +176,8 @@ fn next_jobs(queue: &Queue, put_off: &mut Vec<Job>) -> Option<Vec<Job>> {
     } else {
         jobs.extend(waiting.jobs.drain(..room));
     }
+    // Set again under this lock by whoever comes next.
+    queue.stirred.store(!waiting.jobs.is_empty() || waiting.closed, Ordering::Release);
     Some(jobs)
 }
 

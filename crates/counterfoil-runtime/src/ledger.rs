@@ -146,7 +146,6 @@ impl Lease {
 }
 
 /// What a look at an effect gave.
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment, once per call")]
 pub enum Glance {
     Whole(Effect),
     /// It is done, and its newest record says all that a repeat of the call must know.

@@ -19,10 +19,13 @@ use crate::conclude::{self, Concluding};
 use crate::ledger::{Holding, LedgerError, Reported};
 use crate::liveness::client;
 use crate::operate::Beside;
-use crate::runtime::{Inner, OTHER_PROCESS_LOOK_EVERY, Runtime, Task, invocation, ledger_answer};
+use crate::runtime::{Inner, Runtime, Task, invocation, ledger_answer};
 use crate::standing::{Standing, heard, same, standing};
 use crate::tool::{Invocation, Runs, Stop, ToolError};
 use crate::tools::output::{DETAIL_BYTES_MAX, capped};
+
+/// What another process has committed is seen by then, also in a store that is read through snapshots.
+const OTHER_PROCESS_SEEN_AFTER: Duration = Duration::from_millis(50);
 
 /// A shorter lease is lost to one slow request.
 const LEASE_MIN: Duration = Duration::from_secs(1);
@@ -129,14 +132,14 @@ impl Runtime {
     }
 
     /// As for a call, up to the point where it would be driven.
-    async fn prepared(&self, call: Call) -> Result<(Task, Effect), Box<Answer>> {
+    async fn prepared(&self, call: Call) -> Result<(Box<Task>, Effect), Box<Answer>> {
         let tool = self.tool_for(&call, Runs::Elsewhere)?;
         let task = self.task(tool, call).await?;
         let effect = self.inner.ledger.load(task.key).await.map_err(|error| Box::new(ledger_answer(&error, Some(&task))))?;
         self.renew_window(task, effect).await
     }
 
-    async fn ask(&self, mut task: Task, effect: Effect, lease: Option<Duration>, beside: Beside) -> Result<Acquired, LendError> {
+    async fn ask(&self, mut task: Box<Task>, effect: Effect, lease: Option<Duration>, beside: Beside) -> Result<Acquired, LendError> {
         let lease = lease.unwrap_or(task.tool.policy.lease);
         task.lending = Some(Box::new(Lending { lease, beside }));
         let inner = self.inner.clone();
@@ -235,7 +238,7 @@ impl Runtime {
             return Ok(effect);
         }
         // It may be so new that a store shared with the process that lent it does not show it yet.
-        tokio::time::sleep(OTHER_PROCESS_LOOK_EVERY).await;
+        tokio::time::sleep(OTHER_PROCESS_SEEN_AFTER).await;
         find().await?.ok_or(LendError::NotFound(permit.key))
     }
 

@@ -23,6 +23,7 @@ pub mod liveness;
 pub mod mode;
 pub mod observe;
 pub mod operate;
+mod patience;
 pub mod recover;
 pub mod register;
 pub mod registry;

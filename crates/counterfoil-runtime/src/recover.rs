@@ -104,7 +104,7 @@ impl Runtime {
     }
 
     /// The call as it was recorded. Redacted arguments are not the arguments: such a call can be probed, not dispatched.
-    pub(crate) fn recorded_task(&self, effect: &Effect) -> Option<Task> {
+    pub(crate) fn recorded_task(&self, effect: &Effect) -> Option<Box<Task>> {
         let opened = effect.opened.as_ref()?;
         let tool = self.inner.tools.get(&opened.tenant, &opened.tool)?;
         let now = self.inner.clock.now();
@@ -119,6 +119,8 @@ impl Runtime {
             ordinal: 0,
         };
         let stored = call.args.clone();
-        Some(Task { runnable: !opened.redacted, ..Task::new(tool, call, stored, effect.key, now) })
+        let mut task = Task::new(tool, call, stored, effect.key, now);
+        task.runnable = !opened.redacted;
+        Some(task)
     }
 }

@@ -42,9 +42,6 @@ use crate::tool::{self, Invocation, Runs, Stop};
 use crate::trace::{self, CallContext};
 use crate::undropped::Undropped;
 
-/// How often a waiter looks when the holder of the claim is another process, which cannot wake it.
-pub(crate) const OTHER_PROCESS_LOOK_EVERY: Duration = Duration::from_millis(50);
-
 /// Embeds the whole of Counterfoil. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
@@ -114,8 +111,9 @@ impl From<Answer> for Told {
 }
 
 impl Task {
-    pub fn new(tool: Arc<Registered>, call: Call, stored: CanonicalJson, key: EffectKey, now: Timestamp) -> Self {
-        Self {
+    /// Boxed: it is passed on from future to future.
+    pub fn new(tool: Arc<Registered>, call: Call, stored: CanonicalJson, key: EffectKey, now: Timestamp) -> Box<Self> {
+        Box::new(Self {
             fingerprint: stored.fingerprint(),
             series: Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline },
             wait_until: now + tool.policy.wait_max,
@@ -129,7 +127,7 @@ impl Task {
             doubtful: false,
             lending: None,
             trace: None,
-        }
+        })
     }
 }
 
@@ -208,7 +206,9 @@ impl Runtime {
         let tool = self.inner.tools.get(&call.tenant, &call.tool);
         let meters = tool.as_ref().map_or_else(|| self.inner.meters.other(), |tool| self.inner.meters.of(&tool.name));
         let told = match tool {
-            Some(tool) => self.answer(tool, call, trace).instrument(span.clone()).await,
+            // A span around a future makes room for it once more: not where nobody listens.
+            Some(tool) if span.is_disabled() => self.answer(tool, call, trace).await,
+            Some(tool) => Box::pin(self.answer(tool, call, trace)).instrument(span.clone()).await,
             None => self.unknown_tool(&call.tenant, &call.tool).into(),
         };
         trace::answered(&span, &told.answer);
@@ -240,10 +240,11 @@ impl Runtime {
         if mode == Mode::Off {
             return Box::pin(self.unrecorded(&tool, &call, trace.as_ref())).await;
         }
-        let task = match self.task(tool, call).await {
-            Ok(task) => Task { trace, ..task },
+        let mut task = match self.task(tool, call).await {
+            Ok(task) => task,
             Err(answer) => return (*answer).into(),
         };
+        task.trace = trace;
         let effect = match self.look(&task, mode).await {
             Ok(Glance::Whole(effect)) => effect,
             Ok(Glance::Settled(settled)) => return Told::replayed(Answer::replayed(task.key, settled.done)),
@@ -286,7 +287,7 @@ impl Runtime {
     }
 
     /// Replays at once; anything else goes on to its end, also when the caller goes away half-way.
-    pub(crate) fn settle(&self, task: Task, effect: Effect) -> impl Future<Output = Told> + Send + use<> {
+    pub(crate) fn settle(&self, task: Box<Task>, effect: Effect) -> impl Future<Output = Told> + Send + use<> {
         let going_on = if matches!(self.inner.decide(&task, &effect), Ok(Decision::Replay)) {
             let answer = Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now());
             Err(Told::replayed(Answer { replayed: true, ..answer }))
@@ -302,16 +303,17 @@ impl Runtime {
     }
 
     /// For what no live call asks for: recovery, undos, operators. No caller's trace reaches here; it may begin one of its own.
-    pub(crate) async fn settle_traced(&self, task: Task, effect: Effect) -> Told {
+    pub(crate) async fn settle_traced(&self, mut task: Box<Task>, effect: Effect) -> Told {
         let trace = self.inner.below(None);
         let span = trace::call_span(&task.call, None, trace.as_ref());
-        let told = self.settle(Task { trace, ..task }, effect).instrument(span.clone()).await;
+        task.trace = trace;
+        let told = self.settle(task, effect).instrument(span.clone()).await;
         trace::answered(&span, &told.answer);
         told
     }
 
     /// Shadow mode: a live call is never stopped, only told of. Recovery, undo and operators do not come through here: they always enforce.
-    async fn let_through(&self, mut task: Task, effect: Effect) -> Told {
+    async fn let_through(&self, mut task: Box<Task>, effect: Effect) -> Told {
         let stopped = match self.inner.decide(&task, &effect) {
             Ok(Decision::Execute(_)) => None,
             Ok(decision) => {
@@ -339,7 +341,7 @@ impl Runtime {
     }
 
     /// Finds out which effect the call is.
-    pub(crate) async fn task(&self, tool: Arc<Registered>, call: Call) -> Result<Task, Box<Answer>> {
+    pub(crate) async fn task(&self, tool: Arc<Registered>, call: Call) -> Result<Box<Task>, Box<Answer>> {
         let inner = &self.inner;
         let now = inner.clock.now();
         let failed = |error: &LedgerError| Box::new(ledger_answer(error, None));
@@ -361,11 +363,13 @@ impl Runtime {
                 (family.key(generation.0), Some((family, generation)))
             }
         };
-        Ok(Task { family, ..Task::new(tool, call, stored, key, now) })
+        let mut task = Task::new(tool, call, stored, key, now);
+        task.family = family;
+        Ok(task)
     }
 
     /// A windowed call whose last equal call ended too long ago is a new effect: the next of its family.
-    pub(crate) async fn renew_window(&self, mut task: Task, effect: Effect) -> Result<(Task, Effect), Box<Answer>> {
+    pub(crate) async fn renew_window(&self, mut task: Box<Task>, effect: Effect) -> Result<(Box<Task>, Effect), Box<Answer>> {
         let (Some((family, generation)), Some(window)) = (task.family, task.tool.policy.dedupe_window) else { return Ok((task, effect)) };
         let ended = match &effect.state {
             State::Done(done) => Some(done.at),
@@ -483,7 +487,7 @@ pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt
 }
 
 impl Inner {
-    async fn see_through(self: Arc<Self>, mut task: Task, effect: Effect) -> Told {
+    async fn see_through(self: Arc<Self>, mut task: Box<Task>, effect: Effect) -> Told {
         let driven = self.drive(&mut task, effect).await;
         self.dress(&task, driven)
     }
@@ -508,8 +512,8 @@ impl Inner {
                     Some(changed) => Ok(changed),
                     None => return Ok((effect, Ending::StillRunning)),
                 },
-                Decision::Record(entry) => self.ledger.record(&effect, vec![entry.clone()], conclude::seal_of_fact(&entry)).await,
-                // Boxed: what is rare takes no room in every call.
+                // Boxed, here and below: what is rare takes no room in every call.
+                Decision::Record(entry) => Box::pin(self.ledger.record(&effect, vec![entry.clone()], conclude::seal_of_fact(&entry))).await,
                 Decision::AskApproval => Box::pin(self.ask_approval(task, &effect)).await,
                 Decision::Probe => Box::pin(self.probe(task, &effect)).await,
                 Decision::Execute(attempt) if task.tool.runs() == Runs::Elsewhere => {
@@ -567,7 +571,10 @@ impl Inner {
         let span = trace::attempt_span(attempt.number, attempt.fence, task.trace.as_ref(), trace.as_ref());
         let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, effect.sent_key(), attempt.number, permit.stop()) };
         let attempting = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone());
-        let outcome = attempting.instrument(span.clone()).await; // the world changes
+        let outcome = match span.is_disabled() {
+            true => attempting.await,                                     // the world changes
+            false => Box::pin(attempting).instrument(span.clone()).await, // the same, told of
+        };
         trace::attempted(&span, &outcome);
         drop(span);
         self.meters.of(&task.tool.name).attempted(&outcome);
@@ -639,7 +646,7 @@ impl Inner {
                 return Ok(Some(current));
             }
             let nap = until.min(patience).since(now);
-            let nap = if foreign { nap.min(OTHER_PROCESS_LOOK_EVERY) } else { nap };
+            let nap = if foreign { nap.min(self.ledger.wakeups().look_every()) } else { nap };
             // Either end leads to another look.
             drop(tokio::time::timeout(nap, woken).await);
         }
