@@ -25,7 +25,7 @@ pub struct Write {
     /// The stream must have exactly this version.
     pub expected: Version,
     pub at: Timestamp,
-    /// Opaque to the store. UTF-8 text, so that people can read a ledger with the database's own tools.
+    /// Opaque to the store. UTF-8 text without NUL, so that people can read a ledger with the database's own tools.
     pub body: String,
     /// Replaces the stream's summary.
     pub summary: Summary,

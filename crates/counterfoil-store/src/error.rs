@@ -33,13 +33,13 @@ pub enum AppendError {
 
 #[derive(Debug, Error)]
 pub enum OpenError {
-    #[error("{path}: this file is not a Counterfoil ledger ({found}); name another file, or move this one away")]
-    NotALedger { path: PathBuf, found: String },
-    #[error("{path}: this ledger has format {found}; this program reads up to {supported}; use a newer counterfoil")]
-    TooNew { path: PathBuf, found: u32, supported: u32 },
+    /// `store`: a file, or a URL without its password.
+    #[error("{store}: this is not a Counterfoil ledger ({found}); name another place, or move what is there away")]
+    NotALedger { store: String, found: String },
+    #[error("{store}: this ledger has format {found}; this program reads up to {supported}; use a newer counterfoil")]
+    TooNew { store: String, found: u32, supported: u32 },
     #[error("{path}: cannot be written: {message}; a ledger must be writable, also its directory")]
     ReadOnly { path: PathBuf, message: String },
-    /// `store` without its password.
     #[error("{store}: cannot be reached: {message}; is it running, and are address, user and password right?")]
     Unreachable { store: String, message: String },
     /// It answers, and must not hold a ledger as it is.

@@ -82,6 +82,19 @@ impl From<&StreamId> for StreamPrefix {
     }
 }
 
+impl std::fmt::Display for StreamPrefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+impl StreamPrefix {
+    /// As `Display` writes it: 16 hex digits.
+    pub fn from_hex(hex: &str) -> Option<Self> {
+        (hex.len() == 16).then(|| u64::from_str_radix(hex, 16).ok()).flatten().map(|number| Self(number.to_be_bytes()))
+    }
+}
+
 /// What a process hears of commits, its own and others'. A hint that it is worth a look, never a fact: it may come late, twice or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {

@@ -111,7 +111,7 @@ async fn named_twice(store: Arc<dyn Store>) {
 
 async fn bodies(store: Arc<dyn Store>) {
     let large: String = (0..1 << 20).map(|i| char::from(b'a' + (i % 23) as u8)).collect();
-    let bodies = ["", "{}", "naïve — 数 🦀 \u{0} \r\n\t", "'; DROP TABLE record; --", &large];
+    let bodies = ["", "{}", "naïve — 数 🦀 \u{1} \u{7f} \r\n\t", "'; DROP TABLE record; --", &large];
     for (number, body) in bodies.into_iter().enumerate() {
         let number = number as u64;
         for expected in 0..2 {

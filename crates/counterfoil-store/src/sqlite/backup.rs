@@ -184,6 +184,6 @@ fn of_open(error: OpenError) -> BackupError {
             BackupError::Target { path: store.into(), message }
         }
         OpenError::Store(error) => error.into(),
-        OpenError::NotALedger { path, .. } | OpenError::TooNew { path, .. } => BackupError::Exists { path },
+        OpenError::NotALedger { store, .. } | OpenError::TooNew { store, .. } => BackupError::Exists { path: store.into() },
     }
 }

@@ -83,7 +83,7 @@ fn no_write_bits(file: &Metadata) -> bool {
 
 /// Looks at the header without SQLite, which would leave files of its own beside a stranger's database.
 fn check_mark(path: &Path) -> Result<(), OpenError> {
-    let not_a_ledger = |found: String| Err(OpenError::NotALedger { path: path.into(), found });
+    let not_a_ledger = |found: String| Err(OpenError::NotALedger { store: path.display().to_string(), found });
     let mut header = Vec::new();
     match File::open(path).and_then(|file| file.take(100).read_to_end(&mut header)) {
         Ok(_) if header.is_empty() => return Ok(()),
@@ -102,11 +102,11 @@ fn check_mark(path: &Path) -> Result<(), OpenError> {
 fn check_numbers(path: &Path, application: u32, format: u32) -> Result<(), OpenError> {
     match (application, format) {
         (APPLICATION_ID, FORMAT) => Ok(()),
-        (APPLICATION_ID, found) => Err(OpenError::TooNew { path: path.into(), found, supported: FORMAT }),
-        (0, _) => Err(OpenError::NotALedger { path: path.into(), found: "it is another SQLite database".into() }),
+        (APPLICATION_ID, found) => Err(OpenError::TooNew { store: path.display().to_string(), found, supported: FORMAT }),
+        (0, _) => Err(OpenError::NotALedger { store: path.display().to_string(), found: "it is another SQLite database".into() }),
         (other, _) => {
             let found = format!("it is another SQLite database, with application id {other:#x}");
-            Err(OpenError::NotALedger { path: path.into(), found })
+            Err(OpenError::NotALedger { store: path.display().to_string(), found })
         }
     }
 }
@@ -166,7 +166,9 @@ fn use_wal(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {
 pub fn explain(path: &Path, error: &rusqlite::Error) -> OpenError {
     let (path, message) = (path.to_owned(), super::fault::words(error));
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => OpenError::NotALedger { path, found: "it is not an SQLite database".into() },
+        Some(ErrorCode::NotADatabase) => {
+            OpenError::NotALedger { store: path.display().to_string(), found: "it is not an SQLite database".into() }
+        }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenError::ReadOnly { path, message },
         Some(ErrorCode::DatabaseCorrupt) => super::fault::refused_ref(error).into(),
         _ => OpenError::Io { path, message },

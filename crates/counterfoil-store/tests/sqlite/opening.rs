@@ -21,16 +21,16 @@ fn check(path: &Path, expected: &str) {
 fn other_files_are_left_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
-    let advice = "name another file, or move this one away";
+    let advice = "name another place, or move what is there away";
 
     std::fs::write(path("notes.txt"), "buy milk\n").expect("a file");
-    check(&path("notes.txt"), &format!("this file is not a Counterfoil ledger (it is a text file); {advice}"));
+    check(&path("notes.txt"), &format!("this is not a Counterfoil ledger (it is a text file); {advice}"));
     std::fs::write(path("noise"), [0xff; 5000]).expect("a file");
-    check(&path("noise"), &format!("this file is not a Counterfoil ledger (it is not an SQLite database); {advice}"));
+    check(&path("noise"), &format!("this is not a Counterfoil ledger (it is not an SQLite database); {advice}"));
     let sql = "PRAGMA journal_mode = WAL; CREATE TABLE song(title TEXT)";
     rusqlite::Connection::open(path("songs.db")).and_then(|conn| conn.execute_batch(sql)).expect("a database");
     let before = std::fs::read(path("songs.db")).expect("the database");
-    check(&path("songs.db"), &format!("this file is not a Counterfoil ledger (it is another SQLite database); {advice}"));
+    check(&path("songs.db"), &format!("this is not a Counterfoil ledger (it is another SQLite database); {advice}"));
     assert_eq!(std::fs::read(path("songs.db")).expect("the database"), before);
     let names: Vec<_> = std::fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("an entry").file_name()).collect();
     assert_eq!(names.len(), 3, "nothing was left beside them: {names:?}");

@@ -1,0 +1,182 @@
+//! The tables of a ledger in PostgreSQL, how they are made, and the row that says what they are.
+//!
+//! Plain SQL: no triggers, no extensions, no advisory locks, no sequences. Any number of processes may start at once on an empty
+//! database: every statement tolerates that another made the thing first, and the row in `ledger` comes last, so a schema without it
+//! is one that is being made. What is not ours is left as it is.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use super::address::Address;
+use super::fault::{code, words};
+use crate::OpenError;
+
+/// What `ledger.application` says of a ledger.
+const APPLICATION: &str = "counterfoil";
+
+/// Each step takes a ledger from the format that is its index to the next. The first makes it from nothing.
+/// A later one begins by raising `ledger.format`: that takes the lock that every append takes, and tells older programs to stop.
+const STEPS: [&str; 1] = [TABLES];
+
+/// `ledger.format` as this program writes it.
+pub const FORMAT: i32 = STEPS.len() as i32;
+
+// Wide columns last: a row's later columns are found by walking over the earlier ones.
+const TABLES: &str = "
+-- One row. Every append moves `pos` first and so holds this row until its commit: positions are in commit order.
+CREATE TABLE IF NOT EXISTS {s}.ledger(
+  id int2 PRIMARY KEY CHECK (id = 1),
+  application text NOT NULL,
+  format int4 NOT NULL,
+  pos int8 NOT NULL,         -- the last position given out
+  at timestamptz NOT NULL    -- when the last transaction that holds this row began
+);
+
+-- Every record of every stream. Rows are never changed; prune deletes them.
+CREATE TABLE IF NOT EXISTS {s}.record(
+  pos int8 NOT NULL,
+  version int8 NOT NULL,     -- 1, 2, 3, … within the stream
+  at int8 NOT NULL,          -- microseconds since 1970
+  due int8,
+  expires int8,
+  sum int4 NOT NULL,         -- CRC-32 of stream, version, at and body
+  kind int2 NOT NULL,
+  open bool NOT NULL,
+  stream bytea NOT NULL,
+  tenant text NOT NULL,
+  state text NOT NULL,
+  tool text,
+  run text,
+  body text NOT NULL,
+  PRIMARY KEY (stream, version)
+);
+CREATE UNIQUE INDEX IF NOT EXISTS record_pos ON {s}.record(pos);
+
+-- Each stream as it stands now: its newest record without the body, or a tombstone.
+CREATE TABLE IF NOT EXISTS {s}.stream(
+  pos int8 NOT NULL,
+  version int8 NOT NULL,
+  at int8 NOT NULL,
+  due int8,
+  expires int8,
+  kind int2 NOT NULL,
+  open bool NOT NULL,
+  pruned bool NOT NULL,
+  stream bytea PRIMARY KEY,
+  tenant text NOT NULL,
+  state text NOT NULL,
+  tool text,
+  run text
+);
+CREATE INDEX IF NOT EXISTS stream_due ON {s}.stream(due, stream) WHERE due IS NOT NULL;
+CREATE INDEX IF NOT EXISTS stream_expires ON {s}.stream(expires) WHERE expires IS NOT NULL;
+CREATE INDEX IF NOT EXISTS stream_state ON {s}.stream(tenant, kind, state, pos) WHERE NOT pruned;
+
+-- For people: SELECT * FROM counterfoil.effect_log ORDER BY pos DESC LIMIT 20
+CREATE OR REPLACE VIEW {s}.effect_log AS
+SELECT pos, to_timestamp(at / 1000000.0) AS at, tenant, run, tool, state, version, body, encode(stream, 'hex') AS key
+FROM {s}.record WHERE kind = 1;
+
+-- Each effect as it stands now.
+CREATE OR REPLACE VIEW {s}.effect AS
+SELECT s.pos, to_timestamp(s.at / 1000000.0) AS at, s.tenant, s.run, s.tool, s.state, s.version, s.open,
+       to_timestamp(s.due / 1000000.0) AS due, r.body, encode(s.stream, 'hex') AS key
+FROM {s}.stream s JOIN {s}.record r ON r.stream = s.stream AND r.version = s.version WHERE s.kind = 1 AND NOT s.pruned;
+
+INSERT INTO {s}.ledger VALUES (1, 'counterfoil', 1, 0, now()) ON CONFLICT (id) DO NOTHING;
+";
+
+/// Losing a race to make the schema costs one more look; so often it is something else.
+const TRIES_MAX: u32 = 50;
+const TRY_AGAIN: Duration = Duration::from_millis(40);
+
+/// Makes the ledger or brings it up to this program's format. Refuses, and changes nothing, where there is something else.
+pub async fn bring_up(client: &Client, address: &Address) -> Result<(), OpenError> {
+    let mut tries = 0;
+    loop {
+        let format = match inspect(client, address).await? {
+            Found::Nothing { schema } => {
+                let make = if schema { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {};", address.quoted()) };
+                (0, make)
+            }
+            Found::Ledger { format } if format > FORMAT => {
+                let (found, supported) = (format.unsigned_abs(), FORMAT.unsigned_abs());
+                return Err(OpenError::TooNew { store: address.label.clone(), found, supported });
+            }
+            Found::Ledger { format: FORMAT } => return Ok(()),
+            Found::Ledger { format } => (format, String::new()),
+        };
+        let (format, make) = format;
+        let step = STEPS[usize::try_from(format).unwrap_or(0)];
+        // One message, so one transaction where DDL is transactional.
+        let done = client.batch_execute(&in_schema(&format!("{make}{step}"), address)).await;
+        tries += 1;
+        match done {
+            Ok(()) => {}
+            Err(error) if tries < TRIES_MAX && is_race(&error) => tokio::time::sleep(TRY_AGAIN).await,
+            Err(error) => {
+                let message = format!("the schema {} cannot be made or migrated: {}", address.schema, words(&error));
+                return Err(OpenError::Unfit { store: address.label.clone(), message });
+            }
+        }
+    }
+}
+
+/// `sql` with the schema's name for `{s}`.
+pub fn in_schema(sql: &str, address: &Address) -> String {
+    sql.replace("{s}", &address.quoted())
+}
+
+enum Found {
+    /// Nothing, or a ledger that is being made.
+    Nothing {
+        schema: bool,
+    },
+    Ledger {
+        format: i32,
+    },
+}
+
+async fn inspect(client: &Client, address: &Address) -> Result<Found, OpenError> {
+    let unfit = |error: tokio_postgres::Error| OpenError::Unfit { store: address.label.clone(), message: words(&error) };
+    let not_ours = |found: String| OpenError::NotALedger { store: address.label.clone(), found };
+    // The catalog also shows what this user may not read.
+    let schema = client.query_opt("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", &[&address.schema]).await.map_err(unfit)?;
+    if schema.is_none() {
+        return Ok(Found::Nothing { schema: false });
+    }
+    let relations = "SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                     WHERE n.nspname = $1 AND c.relkind NOT IN ('i', 'I', 't', 'c') ORDER BY c.relname";
+    let relations = client.query(relations, &[&address.schema]).await.map_err(unfit)?;
+    let relations: Vec<String> = relations.iter().map(|row| row.get(0)).collect();
+    if relations.is_empty() {
+        return Ok(Found::Nothing { schema: true });
+    }
+    if !relations.iter().any(|name| name == "ledger") {
+        return Err(not_ours(format!("the schema {} holds {:?} and no ledger", address.schema, relations[0])));
+    }
+    let row = client.query_opt(&in_schema("SELECT application, format FROM {s}.ledger", address), &[]).await;
+    match row {
+        Ok(None) => Ok(Found::Nothing { schema: true }),
+        Ok(Some(row)) => match (row.try_get::<_, String>(0), row.try_get::<_, i32>(1)) {
+            (Ok(application), Ok(format)) if application == APPLICATION && format > 0 => Ok(Found::Ledger { format }),
+            _ => Err(not_ours(format!("{}.ledger was made by another program", address.schema))),
+        },
+        // Dropped since we looked.
+        Err(error) if code(&error) == Some("42P01") => Ok(Found::Nothing { schema: true }),
+        Err(error) if error.code().is_some() => Err(not_ours(format!("{}.ledger: {}", address.schema, words(&error)))),
+        // The connection, or more than one row.
+        Err(error) => Err(unfit(error)),
+    }
+}
+
+/// Another process made the same thing at the same time.
+fn is_race(error: &tokio_postgres::Error) -> bool {
+    match code(error) {
+        Some("23505" | "42P06" | "42P07" | "42710") => true,
+        Some("XX000") => error.as_db_error().is_some_and(|db| db.message().contains("concurrently")),
+        Some(code) => code.starts_with("40"),
+        None => false,
+    }
+}
