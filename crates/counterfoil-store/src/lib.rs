@@ -4,8 +4,8 @@
 //! entry means or when a lease ends: no adapter branches on content. The rules live in `counterfoil-core`,
 //! group commit in the ledger, both written once for all adapters.
 //!
-//! Reading order: [`Store`], [`batch`], [`error`], then the adapters [`memory`] (the reference) and [`sqlite`]
-//! (the embedded default). [`conformance`] is the suite that every adapter passes.
+//! Reading order: [`Store`], [`batch`], [`error`], then the adapters [`memory`] (the reference), [`sqlite`] (the
+//! embedded default) and [`redis`] (shared by many workers). [`conformance`] is the suite that every adapter passes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,6 +16,7 @@ pub mod batch;
 pub mod conformance;
 pub mod error;
 pub mod memory;
+pub mod redis;
 pub mod remote;
 pub mod spread;
 pub mod sqlite;
