@@ -85,10 +85,9 @@ async fn answer<T>(asking: impl Future<Output = Result<T, RedisError>>, by: Inst
     }
 }
 
-/// No error of the library holds the password: it tells what Redis answered.
 fn explain(error: &RedisError) -> String {
-    match (error.kind(), error.detail()) {
-        (ErrorKind::AuthenticationFailed, Some(detail)) => format!("the login was refused: {detail}"),
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => "Redis refused the login: user or password is wrong".into(),
         _ => error.to_string(),
     }
 }

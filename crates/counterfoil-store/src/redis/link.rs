@@ -19,6 +19,7 @@ use super::address::Address;
 use super::fault::{self, unavailable};
 use super::keys::Keys;
 use super::line::{Line, Silence};
+use super::read::bytes;
 use super::script::Scripts;
 use super::settings::{Judgement, Settings, remedy};
 use crate::StoreError;
@@ -63,27 +64,24 @@ pub struct Look {
 
 impl Look {
     pub async fn at(line: &Line, keys: &Keys, by: Instant) -> Result<Result<Self, ServerError>, Silence> {
+        // First, since only this is refused while Redis is loading.
+        let mut questions = pipe();
+        questions.cmd("HGET").arg(&keys.meta).arg("id").cmd("GET").arg(&keys.position);
+        let answers = match line.ask_all(&questions, by).await? {
+            Ok(answers) => answers,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut texts = answers.into_iter().map(|value| String::from_utf8(bytes(value)?).ok());
+        let id = texts.next().flatten();
+        let position = texts.next().flatten().and_then(|text| text.parse().ok()).unwrap_or(0);
         let asked = Moment::now();
         let told = match line.ask(&cmd("TIME"), by).await? {
             Ok(time) => read_time(&time).ok_or_else(|| Silence(format!("TIME was answered with {time:?}")))?,
             Err(error) => return Ok(Err(error)),
         };
         let answered = Moment::now();
-        let settings = match Settings::ask(line, by).await? {
-            Ok(settings) => settings,
-            Err(error) => return Ok(Err(error)),
-        };
-        let mut questions = pipe();
-        questions.cmd("HGET").arg(&keys.meta).arg("id").cmd("GET").arg(&keys.position);
-        Ok(line.ask_all(&questions, by).await?.map(|answers| {
-            let mut texts = answers.into_iter().map(|value| match value {
-                Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
-                _ => None,
-            });
-            let id = texts.next().flatten();
-            let position = texts.next().flatten().and_then(|text| text.parse().ok()).unwrap_or(0);
-            Self { judgement: settings.judge(), id, position, asked, told, answered }
-        }))
+        let settings = Settings::ask(line, by).await?;
+        Ok(Ok(Self { judgement: settings.judge(), id, position, asked, told, answered }))
     }
 
     pub fn clock(&self) -> RemoteClock {
@@ -284,10 +282,7 @@ impl Link {
 
 fn read_time(value: &Value) -> Option<Timestamp> {
     let Value::Array(parts) = value else { return None };
-    let number = |value: &Value| match value {
-        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<i64>().ok(),
-        _ => None,
-    };
-    let [seconds, micros] = parts.as_slice() else { return None };
+    let [Value::BulkString(seconds), Value::BulkString(micros)] = parts.as_slice() else { return None };
+    let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<i64>().ok();
     Some(Timestamp(number(seconds)? * 1_000_000 + number(micros)?))
 }

@@ -14,6 +14,7 @@ use super::fault;
 use super::keys::Keys;
 use super::line::{Line, Silence};
 use super::link::{Link, Look};
+use super::read::bytes;
 use super::script::{self, Scripts};
 use super::settings::remedy;
 use crate::OpenError;
@@ -55,10 +56,7 @@ impl Opening {
         let nonce = RandomState::new().hash_one(std::time::SystemTime::now());
         let answer = self.answered(line.ask(&script::stamp(&self.keys.meta, FORMAT, nonce), by).await)?;
         let Value::Array(stamp) = answer else { return Err(self.not_a_ledger(format!("{} answers {answer:?}", self.keys.meta))) };
-        let mut texts = stamp.into_iter().map(|value| match value {
-            Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
-            _ => None,
-        });
+        let mut texts = stamp.into_iter().map(|value| String::from_utf8(bytes(value)?).ok());
         let (product, format, id) = (texts.next().flatten(), texts.next().flatten(), texts.next().flatten());
         match (product.as_deref(), format.and_then(|format| format.parse().ok()), id) {
             (Some("counterfoil"), Some(FORMAT), Some(id)) => Ok(id),

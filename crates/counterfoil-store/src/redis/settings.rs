@@ -1,6 +1,6 @@
 //! Whether this Redis can hold a ledger: what it says of its persistence, its memory, its role; and what is at risk as it is set.
 
-use redis::{ServerError, Value, pipe};
+use redis::{Value, cmd};
 use tokio::time::Instant;
 
 use super::line::{Line, Silence};
@@ -35,13 +35,12 @@ pub struct Judgement {
 }
 
 impl Settings {
-    pub async fn ask(line: &Line, by: Instant) -> Result<Result<Self, ServerError>, Silence> {
+    pub async fn ask(line: &Line, by: Instant) -> Result<Self, Silence> {
         let mut settings = Self::default();
         for name in SETTINGS {
-            let value = match line.ask(redis::cmd("CONFIG").arg("GET").arg(name), by).await? {
+            let value = match line.ask(cmd("CONFIG").arg("GET").arg(name), by).await? {
                 Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
                 Ok(_) => None,
-                Err(error) if error.code() == "LOADING" => return Ok(Err(error)),
                 Err(error) => {
                     settings.config_refused =
                         Some(format!("{} {}", error.code(), error.details().unwrap_or_default()).trim_end().to_owned());
@@ -55,13 +54,11 @@ impl Settings {
                 _ => settings.policy = value,
             }
         }
-        match line.ask_all(pipe().cmd("INFO"), by).await? {
-            Err(error) if error.code() == "LOADING" => return Ok(Err(error)),
-            // A user who may not ask is a user who is not told.
-            Err(_) => {}
-            Ok(answers) => settings.read_info(&answers.into_iter().next().and_then(text).unwrap_or_default()),
+        // A user who may not ask is not told.
+        if let Ok(info) = line.ask(&cmd("INFO"), by).await? {
+            settings.read_info(&text(info).unwrap_or_default());
         }
-        Ok(Ok(settings))
+        Ok(settings)
     }
 
     fn read_info(&mut self, info: &str) {

@@ -1,7 +1,7 @@
 //! A Redis of the test's own: a free port, a folder that goes away, ended by its process id.
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -55,10 +55,6 @@ impl Server {
 
     fn log(&self) -> PathBuf {
         self.dir.path().join("redis.log")
-    }
-
-    pub fn folder(&self) -> &Path {
-        self.dir.path()
     }
 
     fn ready(&mut self) -> bool {
@@ -123,8 +119,33 @@ impl Server {
         self.spawn();
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.as_ref().expect("started").id()
+    /// For the next start.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.settings.retain(|(known, _)| known != name);
+        self.settings.push((name.into(), value.into()));
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(self.child.as_ref().expect("started"));
+        rustix::process::kill_process(pid, signal).expect("the server can be signalled");
+    }
+
+    /// The files that Redis keeps its data in, by name.
+    pub fn keep_files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let files = std::fs::read_dir(self.data()).expect("the append-only files").map(|entry| entry.expect("a file").path());
+        files.map(|path| (path.clone(), std::fs::read(path).expect("a file of Redis"))).collect()
+    }
+
+    pub fn restore_files(&self, files: &[(PathBuf, Vec<u8>)]) {
+        std::fs::remove_dir_all(self.data()).expect("the append-only files");
+        std::fs::create_dir(self.data()).expect("a folder");
+        for (path, bytes) in files {
+            std::fs::write(path, bytes).expect("a file for Redis");
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("appendonlydir")
     }
 }
 
