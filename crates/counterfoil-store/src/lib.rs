@@ -4,8 +4,9 @@
 //! entry means or when a lease ends: no adapter branches on content. The rules live in `counterfoil-core`,
 //! group commit in the ledger, both written once for all adapters.
 //!
-//! Reading order: [`Store`], [`batch`], [`error`], then the adapters [`memory`] (the reference), [`sqlite`]
-//! (the embedded default) and [`postgres`] (shared by many processes). [`conformance`] is the suite that every adapter passes.
+//! Reading order: [`Store`], [`batch`], [`error`], then the adapters [`memory`] (the reference), [`sqlite`] (the embedded
+//! default), [`postgres`] and [`redis`] (shared by many workers on many machines; [`remote`] is what those two have in common).
+//! [`conformance`] is the suite that every adapter passes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,6 +18,7 @@ pub mod conformance;
 pub mod error;
 pub mod memory;
 pub mod postgres;
+pub mod redis;
 pub mod remote;
 pub mod spread;
 pub mod sqlite;

@@ -1,0 +1,133 @@
+//! Append: one script per batch. What the script needs is made here, so that Redis, which does one thing at a time, does little.
+
+use counterfoil_core::StreamId;
+use redis::{Cmd, Value, cmd, pipe};
+
+use super::fault::{perhaps_written, unavailable};
+use super::link::Link;
+use super::read::bytes;
+use super::record::{self, Head};
+use crate::remote::StreamPrefix;
+use crate::spread::Set;
+use crate::{AppendError, Batch, Position, StoreError, Version, Write};
+
+/// Redis takes a million arguments at most, and a write needs up to eleven.
+const WRITES_MAX: usize = 90_000;
+
+pub async fn append(link: &Link, batch: &Batch) -> Result<Position, AppendError> {
+    let writes = &batch.writes;
+    if writes.is_empty() {
+        return Ok(last(link).await?);
+    }
+    if writes.len() > WRITES_MAX {
+        return Err(unavailable(format!("a batch of {} writes; at most {WRITES_MAX} are sent at once", writes.len())).into());
+    }
+    let mut named = Set::with_capacity_and_hasher(writes.len(), Default::default());
+    let twice: Vec<StreamId> = writes.iter().map(|write| write.stream).filter(|stream| !named.insert(*stream)).collect();
+    if !twice.is_empty() {
+        return Err(AppendError::Conflict { streams: conflicts(link, writes, twice).await? });
+    }
+    let packed: Vec<Packed<'_>> = writes.iter().map(|write| Packed::new(link, write)).collect();
+    let seen = link.seen();
+    let by = link.deadline();
+    let line = link.line_to_write(by).await?;
+    match link.scripts.append.run(&line, |command| pack(link, seen, &packed, command), by).await {
+        Ok(Ok(Value::Int(position))) => {
+            let position = position.cast_unsigned();
+            link.saw(position);
+            Ok(Position(position))
+        }
+        Ok(Ok(Value::Array(moved))) => {
+            let stream = |index: &Value| match index {
+                Value::Int(index) => Some(writes.get(usize::try_from(*index).ok()?.checked_sub(1)?)?.stream),
+                _ => None,
+            };
+            Err(AppendError::Conflict { streams: moved.iter().filter_map(stream).collect() })
+        }
+        Ok(Ok(other)) => {
+            Err(StoreError::Corrupt { place: link.address.label(), message: format!("an append was answered with {other:?}") }.into())
+        }
+        Ok(Err(error)) => Err(link.refused(&line, &error).into()),
+        Err(silence) => {
+            link.lost(&line);
+            Err(perhaps_written(&silence).into())
+        }
+    }
+}
+
+async fn last(link: &Link) -> Result<Position, StoreError> {
+    let answers = link.read(pipe().cmd("GET").arg(&link.keys.position)).await?;
+    let position = answers.into_iter().next().and_then(bytes).and_then(|digits| String::from_utf8(digits).ok()?.parse().ok());
+    Ok(Position(position.unwrap_or(0)))
+}
+
+/// A batch that names a stream twice is never sent: it is only looked up what else is wrong with it.
+async fn conflicts(link: &Link, writes: &[Write], mut streams: Vec<StreamId>) -> Result<Vec<StreamId>, StoreError> {
+    let mut question = cmd("HMGET");
+    question.arg(&link.keys.heads);
+    writes.iter().for_each(|write| {
+        question.arg(&write.stream.0);
+    });
+    let answers = link.read(pipe().add_command(question)).await?;
+    let Some(Value::Array(heads)) = answers.into_iter().next() else { return Ok(streams) };
+    for (write, head) in writes.iter().zip(heads) {
+        let version = match bytes(head).map(|head| Head::read(write.stream, &head)).transpose()? {
+            None => Some(Version::NONE),
+            Some(Head::Live(found)) => Some(found.version),
+            Some(Head::Tombstone { .. }) => None,
+        };
+        if version != Some(write.expected) {
+            streams.push(write.stream);
+        }
+    }
+    streams.sort();
+    streams.dedup();
+    Ok(streams)
+}
+
+struct Packed<'a> {
+    write: &'a Write,
+    key: String,
+    header: Vec<u8>,
+    name: Option<String>,
+}
+
+impl<'a> Packed<'a> {
+    fn new(link: &Link, write: &'a Write) -> Self {
+        let summary = &write.summary;
+        let name = link.keys.name(&write.stream, summary.kind, summary.tool.as_ref().map(|tool| tool.as_str()));
+        Self { write, key: link.keys.stream(&write.stream), header: record::header(write), name }
+    }
+}
+
+/// In the order that `append.lua` says.
+fn pack(link: &Link, seen: u64, packed: &[Packed<'_>], command: &mut Cmd) {
+    let summaries = || packed.iter().map(|packed| (&packed.write.stream, &packed.write.summary));
+    let due = || summaries().filter_map(|(stream, summary)| Some((summary.due?, stream)));
+    let expires = || summaries().filter_map(|(stream, summary)| Some((summary.expires?, stream)));
+    let names = || packed.iter().filter_map(|packed| Some((packed.name.as_ref()?, packed.write.summary.state)));
+    let heard: Vec<u8> = packed.iter().flat_map(|packed| StreamPrefix::from(&packed.write.stream).0).collect();
+    command.arg(&link.keys.meta).arg(&link.id).arg(seen).arg(packed.len());
+    command.arg(2 * due().count()).arg(2 * expires().count()).arg(2 * names().count()).arg(heard);
+    for packed in packed {
+        command.arg(&packed.write.stream.0);
+    }
+    for packed in packed {
+        command.arg(&packed.write.expected.0.to_be_bytes());
+    }
+    for packed in packed {
+        command.arg(&packed.key);
+    }
+    for packed in packed {
+        command.arg(&packed.header);
+    }
+    for packed in packed {
+        command.arg(&packed.write.body);
+    }
+    for (at, stream) in due().chain(expires()) {
+        command.arg(at.0).arg(&stream.0);
+    }
+    for (name, state) in names() {
+        command.arg(name).arg(state);
+    }
+}

@@ -1,0 +1,68 @@
+//! The names of the ledger's keys. All begin with the ledger's name as a hash tag, so that a cluster keeps them in one slot.
+//!
+//! | key | type | what |
+//! |---|---|---|
+//! | `{L}:meta` | hash | product, format, id |
+//! | `{L}:position` | string | the last position given out |
+//! | `{L}:heads` | hash | stream → its newest record without the body, or its tombstone |
+//! | `{L}:stream:<hex>` | list | for each record two elements: header, body |
+//! | `{L}:log` | sorted set | position → stream and version: the commit order |
+//! | `{L}:by:<kind>:<state>:<tenant>` | sorted set | position → stream, by current summaries |
+//! | `{L}:due`, `{L}:expires` | sorted set | time → stream |
+//! | `{L}:idemp:<tool>:<hex>` | string | the state of an effect, for people |
+//! | `{L}:heard` | channel | the first bytes of streams that were written |
+
+use counterfoil_core::StreamId;
+use counterfoil_core::ids::Digest32;
+use counterfoil_core::summary::StreamKind;
+
+#[derive(Debug, Clone)]
+pub struct Keys {
+    prefix: String,
+    pub meta: String,
+    pub position: String,
+    pub heads: String,
+    pub log: String,
+    pub due: String,
+    pub heard: String,
+}
+
+impl Keys {
+    pub fn new(ledger: &str) -> Self {
+        let prefix = format!("{{{ledger}}}:");
+        let key = |name: &str| format!("{prefix}{name}");
+        Self {
+            meta: key("meta"),
+            position: key("position"),
+            heads: key("heads"),
+            log: key("log"),
+            due: key("due"),
+            heard: key("heard"),
+            prefix,
+        }
+    }
+
+    /// Matches every key of the ledger. The braces mean nothing to Redis's patterns.
+    pub fn pattern(&self) -> String {
+        format!("{}*", self.prefix)
+    }
+
+    /// What a user's rights are tried on.
+    pub fn rehearsal(&self) -> String {
+        format!("{}rehearsal", self.prefix)
+    }
+
+    pub fn stream(&self, stream: &StreamId) -> String {
+        format!("{}stream:{}", self.prefix, Digest32(stream.0))
+    }
+
+    /// What people look for. `None`: only effects of a tool have such a name.
+    pub fn name(&self, stream: &StreamId, kind: StreamKind, tool: Option<&str>) -> Option<String> {
+        let tool = tool.filter(|_| kind == StreamKind::Effect)?;
+        Some(format!("{}idemp:{tool}:{}", self.prefix, Digest32(stream.0)))
+    }
+
+    pub fn index(&self, kind: StreamKind, state: &str, tenant: &str) -> String {
+        format!("{}by:{}:{state}:{tenant}", self.prefix, kind as u8)
+    }
+}

@@ -1,0 +1,288 @@
+//! Keeps a line to Redis: opens it, looks at the server before it is used and from time to time, opens another when it ends.
+//!
+//! What must stay true: no line is used before it is known that the same ledger is behind it, no older than what was acknowledged to this
+//! process. While there is no line everything is refused at once; only the first attempt to get a new one is waited for.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant as Moment};
+
+use counterfoil_core::Timestamp;
+use redis::{Pipeline, ServerError, Value, cmd, pipe};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::RedisOptions;
+use super::address::Address;
+use super::fault::{self, unavailable};
+use super::keys::Keys;
+use super::line::{Line, Silence};
+use super::read::bytes;
+use super::script::Scripts;
+use super::settings::{Judgement, Settings, remedy};
+use crate::StoreError;
+use crate::remote::RemoteClock;
+
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// Short beside how long a Redis takes to start, long beside what an attempt costs it.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+pub struct Link {
+    pub address: Address,
+    pub keys: Keys,
+    pub options: RedisOptions,
+    pub scripts: Scripts,
+    /// Which ledger this is. Another one at the same address is not written to.
+    pub id: String,
+    pub clock: Arc<RemoteClock>,
+    state: watch::Sender<State>,
+    risks: Mutex<Vec<String>>,
+    /// The newest position that this process knows to be acknowledged.
+    seen: AtomicU64,
+}
+
+enum State {
+    /// Appends are refused with the error, if there is one.
+    Up(Arc<Line>, Option<StoreError>),
+    /// The line ended; another is being opened.
+    Trying,
+    /// No line could be opened; it is tried again.
+    Down(StoreError),
+}
+
+/// What a look at the server found.
+pub struct Look {
+    pub judgement: Judgement,
+    pub id: Option<String>,
+    position: u64,
+    asked: Moment,
+    told: Timestamp,
+    answered: Moment,
+}
+
+impl Look {
+    pub async fn at(line: &Line, keys: &Keys, by: Instant) -> Result<Result<Self, ServerError>, Silence> {
+        // First, since only this is refused while Redis is loading.
+        let mut questions = pipe();
+        questions.cmd("HGET").arg(&keys.meta).arg("id").cmd("GET").arg(&keys.position);
+        let answers = match line.ask_all(&questions, by).await? {
+            Ok(answers) => answers,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut texts = answers.into_iter().map(|value| String::from_utf8(bytes(value)?).ok());
+        let id = texts.next().flatten();
+        let position = texts.next().flatten().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let asked = Moment::now();
+        let told = match line.ask(&cmd("TIME"), by).await? {
+            Ok(time) => read_time(&time).ok_or_else(|| Silence(format!("TIME was answered with {time:?}")))?,
+            Err(error) => return Ok(Err(error)),
+        };
+        let answered = Moment::now();
+        let settings = Settings::ask(line, by).await?;
+        Ok(Ok(Self { judgement: settings.judge(), id, position, asked, told, answered }))
+    }
+
+    pub fn clock(&self) -> RemoteClock {
+        RemoteClock::new(self.asked, self.told, self.answered)
+    }
+}
+
+impl Link {
+    /// Around a line that was just looked at, behind which the ledger `id` is.
+    pub fn new(address: Address, keys: Keys, options: RedisOptions, scripts: Scripts, id: String, line: Line, look: &Look) -> Arc<Self> {
+        let (state, _) = watch::channel(State::Up(Arc::new(line), None));
+        let (clock, seen) = (Arc::new(look.clock()), AtomicU64::new(look.position));
+        let risks = Mutex::new(look.judgement.risks.clone());
+        Arc::new(Self { address, keys, options, scripts, id, clock, state, risks, seen })
+    }
+
+    pub fn risks(&self) -> Vec<String> {
+        self.risks.lock().expect("nothing panics while it holds the risks").clone()
+    }
+
+    pub fn seen(&self) -> u64 {
+        self.seen.load(Ordering::SeqCst)
+    }
+
+    pub fn saw(&self, position: u64) {
+        self.seen.fetch_max(position, Ordering::SeqCst);
+    }
+
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.options.answer_within
+    }
+
+    /// The line to read from.
+    pub async fn line(&self, by: Instant) -> Result<Arc<Line>, StoreError> {
+        self.up(by).await.map(|(line, _)| line)
+    }
+
+    /// The line to write to, unless nothing may be written.
+    pub async fn line_to_write(&self, by: Instant) -> Result<Arc<Line>, StoreError> {
+        match self.up(by).await? {
+            (_, Some(refused)) => Err(refused),
+            (line, None) => Ok(line),
+        }
+    }
+
+    async fn up(&self, by: Instant) -> Result<(Arc<Line>, Option<StoreError>), StoreError> {
+        let now = |state: &State| match state {
+            State::Up(line, refused) => Some(Ok((line.clone(), refused.clone()))),
+            State::Down(error) => Some(Err(error.clone())),
+            State::Trying => None,
+        };
+        if let Some(known) = now(&self.state.borrow()) {
+            return known;
+        }
+        let mut state = self.state.subscribe();
+        let known = timeout_at(by, state.wait_for(|state| !matches!(state, State::Trying))).await;
+        match known {
+            Ok(Ok(state)) => now(&state).unwrap_or_else(|| Err(unavailable("no connection to Redis"))),
+            _ => Err(unavailable(format!("no connection to Redis within {:?}", self.options.answer_within))),
+        }
+    }
+
+    /// The line is of no use any more.
+    pub fn lost(&self, line: &Arc<Line>) {
+        self.state.send_if_modified(|state| {
+            let current = matches!(state, State::Up(up, _) if Arc::ptr_eq(up, line));
+            if current {
+                *state = State::Trying;
+            }
+            current
+        });
+    }
+
+    pub fn refused(&self, line: &Arc<Line>, error: &ServerError) -> StoreError {
+        if fault::ends_the_line(error) {
+            self.lost(line);
+        }
+        fault::refused(&self.address.label(), error)
+    }
+
+    /// Reads, in one round trip. Asked once more when the line broke: reading twice does no harm.
+    pub async fn read(&self, questions: &Pipeline) -> Result<Vec<Value>, StoreError> {
+        let by = self.deadline();
+        let line = self.line(by).await?;
+        let silence = match line.ask_all(questions, by).await {
+            Ok(answers) => return answers.map_err(|error| self.refused(&line, &error)),
+            Err(silence) => silence,
+        };
+        self.lost(&line);
+        if Instant::now() >= by {
+            return Err(fault::unread(&silence));
+        }
+        let line = self.line(by).await?;
+        match line.ask_all(questions, by).await {
+            Ok(answers) => answers.map_err(|error| self.refused(&line, &error)),
+            Err(silence) => {
+                self.lost(&line);
+                Err(fault::unread(&silence))
+            }
+        }
+    }
+
+    /// Runs until it is dropped.
+    pub async fn keep(self: Arc<Self>, first: JoinHandle<()>) {
+        let mut ended = first;
+        loop {
+            self.attend(ended).await;
+            let mut pause = PAUSE_MIN;
+            ended = loop {
+                match self.connect().await {
+                    Ok(ended) => break ended,
+                    Err(error) => {
+                        self.state.send_replace(State::Down(error));
+                        // Spread, so that many processes do not all come back at the same moment.
+                        let spread = RandomState::new().hash_one(()) % 1000;
+                        sleep(pause * (500 + spread as u32) / 1000).await;
+                        pause = (pause * 2).min(PAUSE_MAX);
+                    }
+                }
+            };
+        }
+    }
+
+    /// Returns when the line has ended, or is given up.
+    async fn attend(&self, mut ended: JoinHandle<()>) {
+        let mut state = self.state.subscribe();
+        loop {
+            tokio::select! {
+                _ = &mut ended => break,
+                () = async { drop(state.wait_for(|state| !matches!(state, State::Up(..))).await) } => break,
+                () = sleep(self.options.look_every) => {
+                    let Ok(line) = self.line(self.deadline()).await else { break };
+                    match self.look(&line).await {
+                        Ok(refused) => {
+                            self.state.send_if_modified(|state| match state {
+                                State::Up(up, known) if Arc::ptr_eq(up, &line) && *known != refused => {
+                                    *known = refused;
+                                    true
+                                }
+                                _ => false,
+                            });
+                        }
+                        Err(error) => {
+                            self.state.send_replace(State::Down(error));
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+        self.state.send_if_modified(|state| {
+            let up = matches!(state, State::Up(..));
+            if up {
+                *state = State::Trying;
+            }
+            up
+        });
+    }
+
+    async fn connect(&self) -> Result<JoinHandle<()>, StoreError> {
+        let opened = Line::open(&self.address, None, self.options.connect_within).await;
+        let (line, ended) = opened.map_err(|why| unavailable(format!("{}: cannot be reached: {why}", self.address.label())))?;
+        let refused = self.look(&line).await?;
+        self.state.send_replace(State::Up(Arc::new(line), refused));
+        Ok(ended)
+    }
+
+    /// Whether the line may be used, and why nothing may be written to it.
+    async fn look(&self, line: &Line) -> Result<Option<StoreError>, StoreError> {
+        let label = self.address.label();
+        let seen = self.seen();
+        let look = match Look::at(line, &self.keys, self.deadline()).await.map_err(|silence| fault::unread(&silence))? {
+            Ok(look) => look,
+            Err(error) => return Err(fault::refused(&label, &error)),
+        };
+        self.clock.learn(look.asked, look.told, look.answered);
+        let damaged = |message: String| StoreError::Corrupt { place: label.clone(), message };
+        if look.id.as_ref() != Some(&self.id) {
+            return Err(damaged(fault::GONE.into()));
+        }
+        let Judgement { unfit, volatile, mut risks } = look.judgement;
+        if look.position < seen {
+            let lost = format!("it went back from position {seen} to {}: records that Redis had acknowledged are lost", look.position);
+            if !self.options.allow_volatile {
+                return Err(damaged(format!("{lost}; start again to go on with what is left")));
+            }
+            risks.push(lost);
+            self.seen.store(look.position, Ordering::SeqCst);
+        }
+        *self.risks.lock().expect("nothing panics while it holds the risks") = risks;
+        if let Some(unfit) = unfit {
+            return Err(unavailable(format!("{label}: {unfit}")));
+        }
+        let accepted = volatile.is_empty() || self.options.allow_volatile;
+        Ok((!accepted).then(|| unavailable(format!("{label}: {}", remedy(&volatile)))))
+    }
+}
+
+fn read_time(value: &Value) -> Option<Timestamp> {
+    let Value::Array(parts) = value else { return None };
+    let [Value::BulkString(seconds), Value::BulkString(micros)] = parts.as_slice() else { return None };
+    let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse::<i64>().ok();
+    Some(Timestamp(number(seconds)? * 1_000_000 + number(micros)?))
+}
