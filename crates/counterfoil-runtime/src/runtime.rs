@@ -570,7 +570,7 @@ impl Inner {
         let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
         let span = trace::attempt_span(attempt.number, attempt.fence, task.trace.as_ref(), trace.as_ref());
         let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, effect.sent_key(), attempt.number, permit.stop()) };
-        let attempting = execute::attempt(&permit, self.clock.now(), &*task.tool.tool, invocation.clone());
+        let attempting = execute::attempt(&permit, self.clock.latest(), &*task.tool.tool, invocation.clone());
         let outcome = match span.is_disabled() {
             true => attempting.await,                                     // the world changes
             false => Box::pin(attempting).instrument(span.clone()).await, // the same, told of

@@ -33,6 +33,8 @@ pub struct App {
     pub stopping: tokio::sync::watch::Receiver<bool>,
     /// Says what is wrong with the store, if anything is.
     pub store_present: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// What the store could lose although it was acknowledged.
+    pub store_risks: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
 }
 
 /// Bounds of one connection and one request.

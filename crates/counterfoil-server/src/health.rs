@@ -17,7 +17,11 @@ pub async fn healthz() -> Json<Value> {
 
 pub async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, Json<Value>) {
     match ready(&app).await {
-        Ok(()) => (StatusCode::OK, Json(json!({ "status": "ready" }))),
+        Ok(()) => {
+            let risks = (app.store_risks)();
+            let ready = if risks.is_empty() { json!({ "status": "ready" }) } else { json!({ "status": "ready", "at_risk": risks }) };
+            (StatusCode::OK, Json(ready))
+        }
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "status": "not_ready", "why": why }))),
     }
 }

@@ -46,6 +46,7 @@ impl RemoteClock {
         self.learned.store(self.since_start(answered), Ordering::SeqCst);
     }
 
+    /// The best guess.
     pub fn now(&self) -> Timestamp {
         Timestamp(self.offset.load(Ordering::SeqCst).saturating_add(self.since_start(Instant::now()) as i64))
     }
@@ -53,6 +54,16 @@ impl RemoteClock {
     /// How far `now` may be off.
     pub fn error(&self) -> Duration {
         Duration::from_micros(self.error_at(Instant::now()))
+    }
+
+    /// The store's clock has reached this by now.
+    pub fn earliest(&self) -> Timestamp {
+        Timestamp(self.now().0.saturating_sub(self.error().as_micros() as i64))
+    }
+
+    /// The store's clock has not passed this yet.
+    pub fn latest(&self) -> Timestamp {
+        self.now() + self.error()
     }
 
     fn error_at(&self, at: Instant) -> u64 {

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use counterfoil_runtime::config::Config;
 pub use counterfoil_runtime::register::{RegisterError, registered};
-use counterfoil_runtime::{Builder, Runtime};
+use counterfoil_runtime::{Builder, Mode, Runtime};
 use counterfoil_store::memory::Memory;
+use counterfoil_store::postgres::{Postgres, PostgresOptions};
+use counterfoil_store::redis::{Redis, RedisOptions};
 use counterfoil_store::sqlite::Sqlite;
 use counterfoil_store::{OpenError, Store};
 use thiserror::Error;
@@ -17,7 +19,7 @@ use thiserror::Error;
 pub enum ComposeError {
     #[error(transparent)]
     Open(#[from] OpenError),
-    #[error("the store {url} is not one this version knows; use sqlite:FILE or memory:")]
+    #[error("the store {url} is not one this version knows; use sqlite:FILE, postgres://…, redis://… or memory:")]
     UnknownStore { url: String },
     #[error("{path}: {source}; workers announce themselves there")]
     Workers { path: String, source: std::io::Error },
@@ -29,22 +31,82 @@ pub enum ComposeError {
 pub struct Opened {
     pub store: Arc<dyn Store>,
     pub workers_dir: Option<PathBuf>,
-    /// The embedded ledger itself, for its statistics and its backups.
-    pub sqlite: Option<Arc<Sqlite>>,
+    pub kind: Kind,
 }
 
-pub fn open_store(url: &str) -> Result<Opened, ComposeError> {
-    if url == "memory:" {
-        return Ok(Opened { store: Arc::new(Memory::default()), workers_dir: None, sqlite: None });
+/// The store itself, for what only one kind of them has.
+#[derive(Clone)]
+pub enum Kind {
+    Memory,
+    Sqlite(Arc<Sqlite>),
+    Postgres(Arc<Postgres>),
+    Redis(Arc<Redis>),
+}
+
+impl Opened {
+    fn shared(store: Arc<dyn Store>, kind: Kind) -> Self {
+        // Workers on other machines announce themselves nowhere: their claims are waited out.
+        Self { store, workers_dir: None, kind }
     }
-    let Some(path) = url.strip_prefix("sqlite:") else {
-        let scheme = url.split(':').next().unwrap_or_default();
+
+    /// The embedded ledger, for its statistics and its backups.
+    pub fn sqlite(&self) -> Option<&Arc<Sqlite>> {
+        match &self.kind {
+            Kind::Sqlite(sqlite) => Some(sqlite),
+            _ => None,
+        }
+    }
+}
+
+impl Kind {
+    /// What can be lost although it was acknowledged.
+    pub fn risks(&self) -> Vec<String> {
+        match self {
+            Self::Memory => vec!["memory: forgets everything when the process ends; use it for tests only".into()],
+            Self::Sqlite(_) => Vec::new(),
+            Self::Postgres(postgres) => postgres.risks(),
+            Self::Redis(redis) => redis.risks(),
+        }
+    }
+}
+
+/// Whether a store will do that can lose what it acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Volatile {
+    Refused,
+    Allowed,
+}
+
+impl Volatile {
+    /// Allowed where the config says so, and where nothing is promised anyway.
+    pub fn of(config: &Config) -> Self {
+        if config.allow_volatile || config.mode != Mode::Enforce { Self::Allowed } else { Self::Refused }
+    }
+}
+
+/// Must be called inside a Tokio runtime.
+pub async fn open_store(url: &str, volatile: Volatile) -> Result<Opened, ComposeError> {
+    let allow_volatile = volatile == Volatile::Allowed;
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
+        "memory" if url == "memory:" => Ok(Opened::shared(Arc::new(Memory::default()), Kind::Memory)),
+        "sqlite" => {
+            let path = &url["sqlite:".len()..];
+            let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+            let sqlite = Arc::new(Sqlite::open(path, Default::default())?);
+            Ok(Opened { store: sqlite.clone(), workers_dir: Some(workers_dir(path)), kind: Kind::Sqlite(sqlite) })
+        }
+        "postgres" | "postgresql" => {
+            let postgres = Arc::new(Postgres::open(url, PostgresOptions { allow_volatile, ..Default::default() }).await?);
+            Ok(Opened::shared(postgres.clone(), Kind::Postgres(postgres)))
+        }
+        "redis" | "rediss" => {
+            let redis = Arc::new(Redis::open(url, RedisOptions { allow_volatile, ..Default::default() }).await?);
+            Ok(Opened::shared(redis.clone(), Kind::Redis(redis)))
+        }
         // Only the scheme is shown: the rest may hold a password.
-        return Err(ComposeError::UnknownStore { url: format!("{scheme}:…") });
-    };
-    let path = Path::new(path.strip_prefix("//").unwrap_or(path));
-    let sqlite = Arc::new(Sqlite::open(path, Default::default())?);
-    Ok(Opened { store: sqlite.clone(), workers_dir: Some(workers_dir(path)), sqlite: Some(sqlite) })
+        _ => Err(ComposeError::UnknownStore { url: format!("{scheme}:…") }),
+    }
 }
 
 /// Beside the ledger: `counterfoil.db` → `counterfoil.db-workers/`.
@@ -65,6 +127,11 @@ pub fn runtime(opened: &Opened, config: &Config) -> Result<Runtime, ComposeError
     if let Some(dir) = &opened.workers_dir {
         builder = builder.workers_dir(dir);
     }
+    builder = match &opened.kind {
+        Kind::Memory | Kind::Sqlite(_) => builder,
+        Kind::Postgres(postgres) => builder.clock(postgres.clock()).heard(postgres.heard()),
+        Kind::Redis(redis) => builder.clock(redis.clock()).heard(redis.heard()),
+    };
     let runtime = builder.build().map_err(|source| {
         let path = opened.workers_dir.as_deref().unwrap_or(Path::new("")).display().to_string();
         ComposeError::Workers { path, source }

@@ -55,6 +55,8 @@ pub struct Config {
     /// Url of the ledger; the path of an embedded one is resolved.
     pub store: String,
     pub mode: Mode,
+    /// A store that can lose what it acknowledged will do.
+    pub allow_volatile: bool,
     pub tenant: Tenant,
     /// The variables named under `env`: all that templates may see of the environment.
     pub env: Environment,
@@ -96,6 +98,7 @@ impl Config {
         Self {
             store: store::DEFAULT.to_owned(),
             mode: Mode::Enforce,
+            allow_volatile: false,
             tenant: Tenant::new("default").expect("a plain word is a name"),
             env: Environment::default(),
             egress: Arc::default(),
@@ -111,6 +114,7 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("store", &store::shown(&self.store))
             .field("mode", &self.mode)
+            .field("allow_volatile", &self.allow_volatile)
             .field("tenant", &self.tenant)
             .field("env", &self.env)
             .field("egress", &self.egress)

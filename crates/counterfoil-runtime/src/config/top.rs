@@ -15,7 +15,7 @@ use super::read::{Fields, Spot, Stranger};
 use super::{Config, MODES, Mode, check, command, store, tool};
 use crate::spec::{Egress, ToolSpec};
 
-pub const TOP: &[&str] = &["store", "mode", "i_accept_duplicates", "tenant", "env", "egress", "tools"];
+pub const TOP: &[&str] = &["store", "mode", "i_accept_duplicates", "allow_volatile", "tenant", "env", "egress", "tools"];
 pub const EGRESS: &[&str] = &["allow", "allow_private"];
 
 /// Agents choose among tens of tools. Comparing all names with each other must stay cheap.
@@ -35,6 +35,7 @@ pub fn read(spot: &Spot<'_>, environment: &Environment, config: &mut Config) {
         accepts_duplicates: false,
     };
     top.read("i_accept_duplicates", Spot::bool, &mut context.accepts_duplicates);
+    top.read("allow_volatile", Spot::bool, &mut config.allow_volatile);
     top.read("env", |s| env(s, environment), &mut context.env_names);
     top.read("egress", |s| egress(s).map(Arc::new), &mut context.egress);
     let store = match top.get("store") {

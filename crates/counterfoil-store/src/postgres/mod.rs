@@ -98,6 +98,7 @@ pub struct Postgres {
     clock: Arc<RemoteClock>,
     listens: Arc<AtomicBool>,
     watch: AbortHandle,
+    allow_volatile: bool,
 }
 
 impl Postgres {
@@ -125,7 +126,8 @@ impl Postgres {
         let (ready, told) = tokio::sync::oneshot::channel();
         let watch = tokio::spawn(watch.keep(ready)).abort_handle();
         let (next, pruning) = (AtomicUsize::new(0), tokio::sync::Mutex::new(()));
-        let opened = Self { common, writer, readers, browser, pruning, next, clock, listens, watch };
+        let opened =
+            Self { common, writer, readers, browser, pruning, next, clock, listens, watch, allow_volatile: options.allow_volatile };
         let unreachable = |message: String| OpenError::Unreachable { store: opened.describe(), message };
         opened.connected().await.map_err(|error| unreachable(error.to_string()))?;
         match tokio::time::timeout(options.patience, told).await {
@@ -157,6 +159,16 @@ impl Postgres {
     /// Where the ledger is, without the password.
     pub fn describe(&self) -> String {
         self.common.address.label.clone()
+    }
+
+    /// What can be lost although it was acknowledged. Unless it was allowed, every connection is checked and none with a risk is used.
+    pub fn risks(&self) -> Vec<String> {
+        match self.allow_volatile {
+            true => vec![
+                "allow_volatile: fsync and synchronous_commit of this PostgreSQL are not demanded, so a power cut may lose effects".into(),
+            ],
+            false => Vec::new(),
+        }
     }
 
     pub async fn facts(&self) -> Result<Facts, StoreError> {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use counterfoil::compose;
+use counterfoil::compose::{self, Volatile};
 use counterfoil_core::{Policy, Tenant, ToolName};
 use counterfoil_runtime::{Builder, FnTool, Invocation, Registered};
 use counterfoil_server::app::{App, Limits};
@@ -53,7 +53,7 @@ struct Report {
 
 /// The child: a server on a free port, until its stdin ends.
 pub async fn server(store: &str) -> anyhow::Result<Exit> {
-    let opened = compose::open_store(store)?;
+    let opened = compose::open_store(store, Volatile::Allowed).await?;
     let mut builder = Builder::new(opened.store.clone());
     if let Some(dir) = &opened.workers_dir {
         builder = builder.workers_dir(dir);
@@ -72,6 +72,7 @@ pub async fn server(store: &str) -> anyhow::Result<Exit> {
         metrics: None,
         stopping,
         store_present: Arc::new(|| Ok(())),
+        store_risks: Arc::new(Vec::new),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     output::data(listener.local_addr()?);
@@ -102,7 +103,7 @@ pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
     Connection::open(server.address).await?.get("/readyz").await?;
     let start_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let idle_rss_mb = machine::rss_mb_of(server.pid);
-    let opened = compose::open_store(&url("library.db"))?;
+    let opened = compose::open_store(&url("library.db"), Volatile::Allowed).await?;
     let library = Load::new(&opened).await?;
     let turn = Duration::from_secs_f64(args.seconds) / TURNS;
     let (mut ours, mut http) = (Tally::default(), Tally::default());

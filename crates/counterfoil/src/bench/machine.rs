@@ -23,7 +23,7 @@ pub fn rss_mb_of(pid: u32) -> u64 {
 }
 
 pub fn syncs(opened: &Opened) -> u64 {
-    opened.sqlite.as_ref().map_or(0, |s| s.stats().syncs)
+    opened.sqlite().map_or(0, |s| s.stats().syncs)
 }
 
 /// The ledger's file and its write-ahead log.

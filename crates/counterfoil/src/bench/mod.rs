@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use counterfoil::compose::{self, Opened};
+use counterfoil::compose::{self, Opened, Volatile};
 use serde::Serialize;
 
 use self::load::Load;
@@ -60,7 +60,7 @@ pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
     let folder = Folder::new(args.dir.as_deref())?;
     let url = global.store.clone().unwrap_or_else(|| format!("sqlite:{}", folder.path.join("bench.db").display()));
     let opening = Instant::now();
-    let opened = compose::open_store(&url)?;
+    let opened = compose::open_store(&url, Volatile::Allowed).await?;
     let open_ms = u64::try_from(opening.elapsed().as_millis()).unwrap_or(u64::MAX);
     let load = Load::new(&opened).await?;
     if args.fill > 0 {
@@ -85,7 +85,7 @@ async fn measure(load: &Load, opened: &Opened, folder: &Path, concurrency: usize
     let turn = seconds / TURNS;
     let (mut raw, mut ours) = (load::Tally::default(), load::Tally::default());
     let (mut syncs, mut cpu_us) = (0, 0);
-    let disk_before = machine::disk_bytes(opened.sqlite.as_deref());
+    let disk_before = machine::disk_bytes(opened.sqlite().map(AsRef::as_ref));
     for n in 0..TURNS {
         raw.add(raw::run(&folder.join(format!("raw-{concurrency}-{n}")), concurrency, turn, load.bytes_per_append()).await?);
         let (syncs_before, cpu_before) = (machine::syncs(opened), machine::cpu_us());
@@ -94,7 +94,7 @@ async fn measure(load: &Load, opened: &Opened, folder: &Path, concurrency: usize
         cpu_us += machine::cpu_us() - cpu_before;
     }
     let effects = ours.count.max(1) as f64;
-    let grown = machine::disk_bytes(opened.sqlite.as_deref()).saturating_sub(disk_before);
+    let grown = machine::disk_bytes(opened.sqlite().map(AsRef::as_ref)).saturating_sub(disk_before);
     Ok(Figures {
         concurrency,
         raw_effects_per_s: raw.per_second(),

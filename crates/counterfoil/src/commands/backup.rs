@@ -1,10 +1,9 @@
 //! `counterfoil backup`: a copy of the ledger while programs use it.
 
-use counterfoil::compose;
 use counterfoil_store::StoreError;
 use counterfoil_store::sqlite::{BackupError, Progress};
 
-use super::house::{config, open_refused};
+use super::house::{config, open_store};
 use crate::cli::{BackupArgs, Global};
 use crate::output::{self, Exit, Refused};
 
@@ -13,8 +12,8 @@ const TENTHS: u64 = 10;
 
 pub async fn run(global: &Global, args: &BackupArgs) -> anyhow::Result<Exit> {
     let config = config(global)?;
-    let opened = compose::open_store(&config.store).map_err(open_refused)?;
-    let Some(sqlite) = opened.sqlite else {
+    let opened = open_store(&config).await?;
+    let Some(sqlite) = opened.sqlite().cloned() else {
         let message = "this ledger is not a file of this program: back it up with the tools of its database; nothing was copied";
         return Err(Refused::usage("backup_unsupported", message));
     };

@@ -9,7 +9,7 @@ use crate::cli::{BreakersArgs, BreakersCommand, Global};
 use crate::output::{self, Exit};
 
 pub async fn run(global: &Global, args: &BreakersArgs) -> anyhow::Result<Exit> {
-    let house = House::open(global)?;
+    let house = House::open(global).await?;
     match &args.command {
         BreakersCommand::List => list(global, &house).await,
         BreakersCommand::Reset { tool } => {

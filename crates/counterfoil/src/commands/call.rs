@@ -26,7 +26,7 @@ pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
     let json = read_args(&args.args)?;
     let canonical =
         CanonicalJson::parse(&json).map_err(|e| Refused::usage("invalid_arguments", format!("--args: {e}; nothing was run")))?;
-    let house = House::open(global)?;
+    let house = House::open(global).await?;
     let call = Call { tenant: house.config.tenant.clone(), caller, tool, args: canonical, key, run, step, ordinal: args.ordinal };
     let variable = |name| std::env::var(name).ok();
     let context = CallContext::from_w3c(variable("TRACEPARENT").as_deref(), variable("TRACESTATE").as_deref());

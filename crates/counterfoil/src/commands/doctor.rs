@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use counterfoil::compose;
-use counterfoil_store::Query;
+use counterfoil::compose::{self, Kind, Volatile};
+use counterfoil_runtime::config::Config;
+use counterfoil_store::{Query, postgres};
 
 use super::house;
 use crate::cli::Global;
@@ -46,16 +47,24 @@ async fn look(global: &Global) -> Vec<Finding> {
     add(true, "config", named);
     add(true, "mode", format!("{:?}", config.mode).to_lowercase());
     let started = Instant::now();
-    let opened = match compose::open_store(&config.store) {
+    let opened = match compose::open_store(&config.store, Volatile::of(&config)).await {
         Ok(opened) => opened,
         Err(error) => {
             add(false, "ledger", error.to_string());
             return findings;
         }
     };
-    add(true, "ledger", format!("{} (opened in {} ms)", config.store, started.elapsed().as_millis()));
-    if opened.sqlite.is_none() {
-        add(false, "durable", "memory: forgets everything when the process ends; use it for tests only".into());
+    let took = started.elapsed().as_millis();
+    add(true, "ledger", format!("{} (opened in {took} ms)", described(&opened.kind, &config)));
+    if let Kind::Postgres(postgres) = &opened.kind {
+        match postgres.facts().await {
+            Ok(facts) => add(true, "server", server(&facts)),
+            Err(error) => add(false, "server", error.to_string()),
+        }
+    }
+    match opened.kind.risks() {
+        risks if risks.is_empty() => add(true, "durable", "what is acknowledged is flushed".into()),
+        risks => risks.into_iter().for_each(|risk| add(false, "durable", risk)),
     }
     let runtime = match compose::runtime(&opened, &config) {
         Ok(runtime) => runtime,
@@ -89,4 +98,18 @@ async fn look(global: &Global) -> Vec<Finding> {
         Err(error) => add(false, "receipts", error.to_string()),
     }
     findings
+}
+
+/// The store, never with its password.
+fn described(kind: &Kind, config: &Config) -> String {
+    match kind {
+        Kind::Memory | Kind::Sqlite(_) => config.store.clone(),
+        Kind::Postgres(postgres) => postgres.describe(),
+        Kind::Redis(redis) => redis.label(),
+    }
+}
+
+fn server(facts: &postgres::Facts) -> String {
+    let others = if facts.listens { "other workers' commits are notified" } else { "other workers' commits are polled for" };
+    format!("{}, {} µs away; synchronous_commit {}; {others}", facts.server, facts.round_trip.as_micros(), facts.synchronous_commit)
 }

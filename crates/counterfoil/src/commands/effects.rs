@@ -23,7 +23,7 @@ pub async fn run(global: &Global, args: &EffectsArgs) -> anyhow::Result<Exit> {
     if let EffectsCommand::List(list_args) = &args.command {
         return list(global, list_args).await;
     }
-    let house = House::open(global)?;
+    let house = House::open(global).await?;
     match &args.command {
         EffectsCommand::List(_) => unreachable!("answered above"),
         EffectsCommand::Show { key } => show(global, &house, key).await,
@@ -58,7 +58,7 @@ async fn list(global: &Global, args: &ListArgs) -> anyhow::Result<Exit> {
     let tool = args.tool.as_deref().map(ToolName::new).transpose().map_err(|e| Refused::usage("invalid_name", format!("--tool: {e}")))?;
     let run = args.run.as_deref().map(RunId::new).transpose().map_err(|e| Refused::usage("invalid_name", format!("--run: {e}")))?;
     let age = args.older_than.as_deref().map(parse_age).transpose()?;
-    let house = House::open(global)?;
+    let house = House::open(global).await?;
     let now = house.runtime.now();
     let query = Query {
         states,

@@ -1,13 +1,10 @@
 //! The config and the ledger a command works on, found the same way by every command.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use counterfoil::compose;
+use counterfoil::compose::{self, Opened, Volatile};
 use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME};
-
-use counterfoil_store::sqlite::Sqlite;
 
 use crate::cli::Global;
 use crate::output::{Exit, Refused, trace_settings};
@@ -18,21 +15,25 @@ pub struct House {
 }
 
 impl House {
-    pub fn open(global: &Global) -> anyhow::Result<Self> {
+    pub async fn open(global: &Global) -> anyhow::Result<Self> {
         let config = config(global)?;
-        let (runtime, _) = open(&config)?;
+        let (runtime, _) = open(&config).await?;
         Ok(Self { config, runtime })
     }
 }
 
-/// The runtime of a config, and its embedded ledger if it has one.
-pub fn open(config: &Config) -> anyhow::Result<(Runtime, Option<Arc<Sqlite>>)> {
-    let opened = compose::open_store(&config.store).map_err(open_refused)?;
+/// The runtime of a config, and its store.
+pub async fn open(config: &Config) -> anyhow::Result<(Runtime, Opened)> {
+    let opened = open_store(config).await?;
     let runtime = compose::runtime(&opened, config).map_err(open_refused)?;
     if trace_settings().is_some() {
         runtime.begin_traces();
     }
-    Ok((runtime, opened.sqlite))
+    Ok((runtime, opened))
+}
+
+pub async fn open_store(config: &Config) -> anyhow::Result<Opened> {
+    compose::open_store(&config.store, Volatile::of(config)).await.map_err(open_refused)
 }
 
 /// The config that was named, or the one beside us, or defaults alone.
@@ -63,6 +64,7 @@ pub fn open_refused(error: compose::ComposeError) -> anyhow::Error {
         compose::ComposeError::Open(OpenError::NotALedger { .. }) => (Exit::Usage, "not_a_ledger"),
         compose::ComposeError::Open(OpenError::TooNew { .. }) => (Exit::Usage, "ledger_too_new"),
         compose::ComposeError::Open(OpenError::ReadOnly { .. }) => (Exit::Usage, "ledger_read_only"),
+        compose::ComposeError::Open(OpenError::Unfit { .. }) => (Exit::Usage, "store_unfit"),
         compose::ComposeError::Open(OpenError::Store(StoreError::Corrupt { .. })) => (Exit::Broken, "ledger_corrupt"),
         compose::ComposeError::Open(_) | compose::ComposeError::Workers { .. } => (Exit::Broken, "store_unavailable"),
         compose::ComposeError::Tool(_) => (Exit::Usage, "config_invalid"),

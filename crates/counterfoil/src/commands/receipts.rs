@@ -13,7 +13,7 @@ pub async fn run(global: &Global, args: &ReceiptsArgs) -> anyhow::Result<Exit> {
         ReceiptsCommand::Verify { run } => (run, true),
     };
     let run = run.as_deref().map(RunId::new).transpose().map_err(|e| Refused::usage("invalid_name", format!("--run: {e}")))?;
-    let house = House::open(global)?;
+    let house = House::open(global).await?;
     let receipts = house.runtime.ledger().receipts(&house.config.tenant, run.as_ref()).await?;
     if let (Some(run), true) = (&run, receipts.is_empty()) {
         return Err(Refused::refused("not_found", format!("there are no receipts of a run {run}")));

@@ -5,7 +5,7 @@ use crate::cli::Global;
 use crate::output::{self, Exit};
 
 pub async fn run(global: &Global) -> anyhow::Result<Exit> {
-    let house = House::open(global)?;
+    let house = House::open(global).await?;
     let recovered = house.runtime.recover().await?;
     if global.json {
         let items: Vec<_> = recovered.iter().map(|r| serde_json::json!({ "effect": r.key, "was": r.was, "answer": r.answer })).collect();

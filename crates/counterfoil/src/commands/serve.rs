@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use counterfoil::compose;
+use counterfoil::compose::{self, Kind};
 use counterfoil_core::token::{Right, Rights};
 use counterfoil_core::{Caller, Tenant, ToolName};
 use counterfoil_runtime::config::{Config, Environment};
@@ -40,9 +40,9 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let config = house::config(global)?;
     // Before the runtime, which takes its counters once.
     let metrics = counterfoil_server::metrics::install().context("nothing can be counted")?;
-    let (runtime, sqlite) = house::open(&config)?;
-    let store_path = sqlite.as_ref().map(|sqlite| sqlite.path().to_owned());
-    let backups = sqlite.map(|sqlite| Backups { dir: beside(sqlite.path(), "-backups"), sqlite });
+    let (runtime, opened) = house::open(&config).await?;
+    let backups = opened.sqlite().map(|sqlite| Backups { dir: beside(sqlite.path(), "-backups"), sqlite: sqlite.clone() });
+    let (present, risky) = (opened.kind.clone(), opened.kind.clone());
     let access = access(args, &config.tenant, &runtime).await?;
     let registrar = Registrar::new(maker(config.egress.clone()));
     let registered = registrar.load(&runtime).await?;
@@ -60,7 +60,8 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
         backups,
         metrics: Some(metrics.clone()),
         stopping: stopping.1,
-        store_present: Arc::new(move || present(store_path.as_ref())),
+        store_present: Arc::new(move || is_present(&present)),
+        store_risks: Arc::new(move || risky.risks()),
     });
     let listener = TcpListener::bind(args.listen).await.map_err(|error| {
         let message = format!("--listen {}: {error}; take another port, or 0 for a free one", args.listen);
@@ -134,9 +135,9 @@ async fn upkeep(metrics: PrometheusHandle) {
     }
 }
 
-fn present(path: Option<&PathBuf>) -> Result<(), String> {
-    match path {
-        Some(path) if !path.exists() => Err(format!("the ledger {} is gone", path.display())),
+fn is_present(kind: &Kind) -> Result<(), String> {
+    match kind {
+        Kind::Sqlite(sqlite) if !sqlite.path().exists() => Err(format!("the ledger {} is gone", sqlite.path().display())),
         _ => Ok(()),
     }
 }

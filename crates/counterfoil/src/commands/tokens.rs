@@ -34,7 +34,7 @@ async fn create(global: &Global, args: &CreateTokenArgs) -> anyhow::Result<Exit>
     let label: Option<token::Label> = args.label.as_deref().map(|l| name("--label", l)).transpose()?;
     let lasts = args.expires.as_deref().map(lasts).transpose()?;
     let rate = args.rate.as_deref().map(|r| units::rate(r).map_err(|e| unreadable("invalid_rate", "--rate", e))).transpose()?;
-    let house = House::open(global)?;
+    let house = House::open(global).await?;
     let new = NewToken {
         tenant: tenant.unwrap_or_else(|| house.config.tenant.clone()),
         caller,
@@ -62,7 +62,7 @@ async fn create(global: &Global, args: &CreateTokenArgs) -> anyhow::Result<Exit>
 }
 
 async fn list(global: &Global) -> anyhow::Result<Exit> {
-    let house = House::open(global)?;
+    let house = House::open(global).await?;
     let tokens = Tokens::new(&house.runtime).list().await?;
     let now = house.runtime.now();
     if global.json {
@@ -93,7 +93,7 @@ async fn list(global: &Global) -> anyhow::Result<Exit> {
 }
 
 async fn revoke(global: &Global, id: &str, who: &WhoArgs) -> anyhow::Result<Exit> {
-    let house = House::open(global)?;
+    let house = House::open(global).await?;
     let token = Tokens::new(&house.runtime).revoke(id, &operator(who)).await.map_err(refused)?;
     match (global.json, &token.revoked) {
         (true, _) => output::json(&item(&token, house.runtime.now())),

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use counterfoil::compose;
+use counterfoil::compose::{self, Volatile};
 use counterfoil_runtime::Status;
 use counterfoil_runtime::config::{Config, FILE_NAME};
 use hyper::Method;
@@ -49,7 +49,7 @@ fn tell(told: &Told) {
 
 pub async fn guarded(dir: &Path) -> anyhow::Result<()> {
     let config = Config::load(dir.join(FILE_NAME))?;
-    let opened = compose::open_store(&config.store)?;
+    let opened = compose::open_store(&config.store, Volatile::Refused).await?;
     let runtime = compose::runtime(&opened, &config)?;
     for one in runtime.recover().await? {
         let now = runtime.effect(one.key).await?.state.word().to_owned();

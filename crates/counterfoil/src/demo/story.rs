@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use counterfoil::compose;
+use counterfoil::compose::{self, Volatile};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::{EffectKey, Tenant};
 use counterfoil_runtime::Runtime;
@@ -71,7 +71,7 @@ impl Stage<'_> {
         let call = asks(worker.told().await?)?;
         let request = self.arrival(seen, &mut worker).await?;
         ensure!(request == "POST /charges", "the worker's first request was {request}");
-        let ledger = Ledger::open(&self.dir)?;
+        let ledger = Ledger::open(&self.dir).await?;
         let (effect, claimed) = ledger.only_effect().await?;
         self.screen.line(Tone::Plain, &format!("The agent asks for {TOOL}, {ORDER_GUARDED}, as {call}."), before);
         say(Tone::Plain, format!("The ledger notes the claim: {claimed}. The bank takes {}.", money(CENTS))).await?;
@@ -174,9 +174,9 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn open(dir: &Path) -> anyhow::Result<Self> {
+    async fn open(dir: &Path) -> anyhow::Result<Self> {
         let config = Config::load(dir.join(FILE_NAME))?;
-        let opened = compose::open_store(&config.store)?;
+        let opened = compose::open_store(&config.store, Volatile::Refused).await?;
         Ok(Self { runtime: compose::runtime(&opened, &config)?, tenant: config.tenant })
     }
 

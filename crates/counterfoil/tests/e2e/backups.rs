@@ -13,7 +13,7 @@ use crate::lab::{EXIT_BROKEN, EXIT_DONE, EXIT_USAGE, Lab, library_call};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_a_running_ledger_answers_what_was_acknowledged_before_it() {
     let lab = Lab::charging("");
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new([AtomicU64::new(0), AtomicU64::new(0)]));
     let lanes = [0, 1].map(|lane: usize| {
         let (runtime, stop, answered) = (runtime.clone(), stop.clone(), answered.clone());
@@ -45,7 +45,7 @@ async fn a_copy_of_a_running_ledger_answers_what_was_acknowledged_before_it() {
     assert!(acted > before.iter().sum::<usize>() as u64, "it went on meanwhile");
     // From now on the copy is the ledger, and the world would count what it does not know.
     lab.config(&format!("store: sqlite:copy.db\n{}", crate::lab::charge("")));
-    let copy = lab.runtime();
+    let copy = lab.runtime().await;
     for (key, data) in acknowledged.iter().zip(before).flat_map(|(lane, before)| lane.iter().take(before)) {
         let answer = copy.call(library_call("charge", json!({ "key": key }), key)).await;
         assert_eq!((answer.replayed, answer.data.map(|d| d.to_value())), (true, Some(data.clone())), "{key}");

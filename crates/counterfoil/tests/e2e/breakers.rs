@@ -57,7 +57,7 @@ fn a_95_rejections_and_replays_do_not_count() {
 async fn a_96_half_of_the_last_hundred_open_it_and_one_less_does_not() {
     for (failures, expected) in [(50, "open"), (49, "closed")] {
         let lab = Lab::charging(&format!("{ONCE}\nbreaker: {{ consecutive: 5, rate: 0.5, window: 100, reset: 1h }}"));
-        let runtime = lab.runtime();
+        let runtime = lab.runtime().await;
         // Spread evenly, a failure last: never five in a row.
         let fails = |n: u64| (n + 1) * failures / 100 > n * failures / 100;
         let next: Vec<Value> = (0..100).map(|n| if fails(n) { json!({ "status": 503, "act": false }) } else { json!({}) }).collect();
@@ -78,7 +78,7 @@ async fn a_96_half_of_the_last_hundred_open_it_and_one_less_does_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_97_one_probe_decides() {
     let lab = Lab::charging(&format!("{ONCE}\nbreaker: {{ consecutive: 2, reset: 1s }}"));
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let call = |n: &str| library_call("charge", json!({}), n);
     lab.world.then("/charge", json!({ "status": 503, "act": false }));
     for n in ["a", "b"] {
@@ -142,7 +142,7 @@ fn a_100_a_person_may_open_and_reset_it() {
 async fn a_102_ten_at_once_and_no_more() {
     let lab = Lab::charging("limits: { concurrency: 10 }");
     lab.world.then("/charge", json!({ "after": true }));
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let calls = (0..100).map(|n| library_call("charge", json!({}), &format!("k{n}"))).collect();
     let calling = tokio::spawn(async move { all_at_once(&runtime, calls).await });
     lab.world.wait_holding("/charge", 10);
@@ -157,7 +157,7 @@ async fn a_102_ten_at_once_and_no_more() {
 async fn a_102_a_full_queue_refuses() {
     let lab = Lab::charging("limits: { concurrency: 2, queue: 3 }");
     lab.world.then("/charge", json!({ "after": true }));
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let calls: Vec<_> = (0..20).map(|n| library_call("charge", json!({}), &format!("k{n}"))).collect();
     let calling = tokio::spawn({
         let (runtime, calls) = (runtime.clone(), calls.clone());

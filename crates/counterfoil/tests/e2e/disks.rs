@@ -138,7 +138,7 @@ fn a_37_a_full_disk_refuses_and_loses_nothing() {
 async fn a_37_a_disk_that_fills_up_under_a_running_program() {
     let lab = Lab::new(&on_disk(""));
     let Some(disk) = Disk::mount(lab.path("disk"), "2m") else { return };
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let first = runtime.call(library_call("charge", json!({}), "k1")).await;
     let ballast = disk.fill();
     // What was reserved before may still take a few; then none.
@@ -254,7 +254,7 @@ async fn a_40_a_hundred_thousand_records_still_dedupe() {
     let began = Instant::now();
     assert_eq!(lab.call("charge", r#"{"n":0}"#, "k0").replayed().at("/data"), 0);
     println!("one call in {} ms", began.elapsed().as_millis());
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     for slice in 0..RECORDS / 5000 {
         let keys = slice * 5000..(slice + 1) * 5000;
         let answers =

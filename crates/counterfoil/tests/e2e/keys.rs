@@ -105,7 +105,7 @@ async fn a_07_one_key_from_the_command_line_and_the_library() {
     let cli = lab.call("charge", r#"{"cents":5}"#, "order-7").done();
     let effect = cli.effect();
     assert!(effect.len() == 64 && effect.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)), "{effect}");
-    let library = lab.runtime().call(library_call("charge", json!({ "cents": 5 }), "order-7")).await;
+    let library = lab.runtime().await.call(library_call("charge", json!({ "cents": 5 }), "order-7")).await;
     assert_eq!(library.effect.map(|e| e.to_string()), Some(effect.clone()));
     assert!(library.replayed);
     let seen = lab.world.seen("/charge");

@@ -163,7 +163,7 @@ async fn audit(lab: &Lab, all: &[String], acked: &Acked) {
         let tool = key.split('-').next().expect("a key begins with its tool");
         worlds[tool].by_key.get(effect).copied().unwrap_or(0)
     };
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let calls = |keys: Vec<&String>| {
         keys.into_iter().map(|key| library_call(key.split('-').next().expect("its tool"), json!({ "key": key }), key)).collect::<Vec<_>>()
     };

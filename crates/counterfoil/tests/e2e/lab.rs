@@ -165,8 +165,8 @@ impl Lab {
     }
 
     /// A runtime in this process, on this config and ledger. Must be called inside a Tokio runtime.
-    pub fn runtime(&self) -> Runtime {
-        open(&self.path("counterfoil.yaml"))
+    pub async fn runtime(&self) -> Runtime {
+        open(&self.path("counterfoil.yaml")).await
     }
 
     /// The effects in a state, as the operator sees them.
@@ -186,9 +186,9 @@ pub fn command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-pub fn open(config: &Path) -> Runtime {
+pub async fn open(config: &Path) -> Runtime {
     let config = Config::load(config).expect("the config has no mistakes");
-    let opened = counterfoil::compose::open_store(&config.store).expect("the ledger opens");
+    let opened = counterfoil::compose::open_store(&config.store, counterfoil::compose::Volatile::Refused).await.expect("the ledger opens");
     counterfoil::compose::runtime(&opened, &config).expect("the tools can be built")
 }
 

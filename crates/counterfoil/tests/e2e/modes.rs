@@ -59,7 +59,7 @@ tools:
 #[tokio::test(flavor = "multi_thread")]
 async fn a_switch_is_seen_by_another_process_within_two_seconds() {
     let lab = Lab::new(&charge(""));
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     runtime.call(library_call("charge", json!({}), "k")).await;
     assert!(runtime.call(library_call("charge", json!({}), "k")).await.replayed);
     let tool = "charge".parse().unwrap();

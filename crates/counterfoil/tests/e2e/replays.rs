@@ -52,7 +52,7 @@ fn a_11_an_empty_result_is_a_result() {
 async fn a_12_fifty_at_once_wait_for_the_one() {
     let lab = Lab::charging("");
     lab.world.then("/charge", json!({ "after": true }));
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let calls = vec![library_call("charge", json!({ "cents": 1 }), "k"); 50];
     let calling = tokio::spawn(async move { all_at_once(&runtime, calls).await });
     lab.world.wait_holding("/charge", 1);
@@ -67,7 +67,7 @@ async fn a_12_fifty_at_once_wait_for_the_one() {
 async fn a_12_fifty_at_once_conflict_when_told_not_to_wait() {
     let lab = Lab::charging("on_in_flight: conflict");
     lab.world.then("/charge", json!({ "after": true }));
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let call = library_call("charge", json!({ "cents": 1 }), "k");
     let first = tokio::spawn({
         let (runtime, call) = (runtime.clone(), call.clone());
@@ -92,7 +92,7 @@ async fn a_12_fifty_at_once_conflict_when_told_not_to_wait() {
 async fn a_12_who_waits_too_long_is_told_that_it_is_pending() {
     let lab = Lab::charging("wait_max: 200ms");
     lab.world.then("/charge", json!({ "after": true }));
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let call = library_call("charge", json!({}), "k");
     let first = tokio::spawn({
         let (runtime, call) = (runtime.clone(), call.clone());
@@ -111,7 +111,7 @@ async fn a_12_who_waits_too_long_is_told_that_it_is_pending() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_13_a_thousand_keys_are_a_thousand_effects() {
     let lab = Lab::charging("limits: { concurrency: 64 }\nrepeat: keyed");
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let calls = || (0..1000).map(|n| library_call("charge", json!({ "n": n }), &format!("k{n}"))).collect::<Vec<_>>();
     let first = all_at_once(&runtime, calls()).await;
     assert!(first.iter().all(|a| a.status == Status::Success && !a.replayed));

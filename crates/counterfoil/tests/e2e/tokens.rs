@@ -144,7 +144,7 @@ fn revoking_names_one_token_or_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_work_beside_a_process_that_has_the_ledger_open() {
     let lab = Lab::charging("");
-    let runtime = lab.runtime();
+    let runtime = lab.runtime().await;
     let tokens = Tokens::new(&runtime);
     assert!(!tokens.any_exist().await.unwrap());
     let (made, secret) = created(&lab, &["--caller", "agent", "--rights", "operate"]);

@@ -29,7 +29,7 @@ fn block_on(work: impl Future<Output = ()>) {
 pub fn work() {
     let keys: Vec<String> = std::env::var(KEYS).expect("the test names keys").split(',').map(str::to_owned).collect();
     block_on(async {
-        let runtime = open(&config());
+        let runtime = open(&config()).await;
         say("open");
         for one in runtime.recover().await.expect("the ledger can be read") {
             say(&format!("recovered {} {}", one.was, one.key));
@@ -58,7 +58,7 @@ async fn lane(runtime: Runtime, queue: Arc<std::sync::Mutex<Vec<String>>>) {
 /// Opens the ledger, waits to be told, then calls `charge` with the key `k`; and tells each step.
 pub fn one_call() {
     block_on(async {
-        let runtime = open(&config());
+        let runtime = open(&config()).await;
         say("open");
         std::io::stdin().lock().read_line(&mut String::new()).expect("the test says when");
         say("calling");
