@@ -31,6 +31,7 @@ pub struct Common {
     pub notifies: bool,
     /// How long a call waits for a connection.
     pub patience: Duration,
+    pub connect_max: Duration,
     pub heard: tokio::sync::broadcast::Sender<Heard>,
 }
 
@@ -158,7 +159,7 @@ enum Ended {
 
 /// Connects, says so, and stays until the connection ends.
 async fn hold(common: &Common, limits: Limits, state: &watch::Sender<State>) -> Ended {
-    let connecting = tokio::time::timeout(common.patience, common.address.config.connect(common.address.tls.clone()));
+    let connecting = tokio::time::timeout(common.connect_max, common.address.config.connect(common.address.tls.clone()));
     let (client, wire) = match connecting.await {
         Ok(Ok(pair)) => pair,
         Ok(Err(error)) => return Ended::Refused(Refusal::from(error).message()),
@@ -175,7 +176,7 @@ async fn hold(common: &Common, limits: Limits, state: &watch::Sender<State>) -> 
         Ok::<_, Refusal>(Prepared::new(&client, &common.address, common.notifies).await?)
     };
     let prepared = tokio::select! {
-        ready = tokio::time::timeout(common.patience, ready) => match ready {
+        ready = tokio::time::timeout(common.connect_max, ready) => match ready {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(refusal)) => return Ended::Refused(refusal.message()),
             Err(_) => return Ended::Refused("the connection was made and then nothing was answered".into()),

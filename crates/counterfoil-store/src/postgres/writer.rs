@@ -15,7 +15,7 @@ use futures_util::future::join4;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::fault::{again, refused, said, unavailable, useless};
+use super::fault::{again, code, refused, said, unavailable, useless};
 use super::link::{Link, jittered};
 use super::row::{self, ARRAYS, Columns};
 use super::schema::FORMAT;
@@ -63,13 +63,15 @@ pub fn append_sql(notifies: bool) -> String {
            FROM u, fit ORDER BY u.n
            RETURNING 1
          ),
-         streams AS (
+         made AS (
            INSERT INTO {{s}}.stream(pos, version, at, due, expires, kind, open, pruned, stream, tenant, state, tool, run)
-           SELECT fit.base + u.n, u.expected + 1, u.at, u.due, u.expires, u.kind, u.open, false, u.stream, u.tenant, u.state, u.tool, u.run
-           FROM u, fit
-           ON CONFLICT (stream) DO UPDATE SET pos = excluded.pos, version = excluded.version, at = excluded.at, due = excluded.due,
-             expires = excluded.expires, kind = excluded.kind, open = excluded.open, tenant = excluded.tenant, state = excluded.state,
-             tool = excluded.tool, run = excluded.run
+           SELECT fit.base + u.n, 1, u.at, u.due, u.expires, u.kind, u.open, false, u.stream, u.tenant, u.state, u.tool, u.run
+           FROM u, fit WHERE u.expected = 0
+         ),
+         changed AS (
+           UPDATE {{s}}.stream s SET pos = fit.base + u.n, version = u.expected + 1, at = u.at, due = u.due, expires = u.expires,
+             kind = u.kind, open = u.open, tenant = u.tenant, state = u.state, tool = u.tool, run = u.run
+           FROM u, fit WHERE u.expected > 0 AND s.stream = u.stream
          )
          SELECT (SELECT count(*) FROM records), ARRAY(SELECT stream FROM moved), {notify}"
     )
@@ -283,7 +285,8 @@ fn before_commit(error: Error) -> Failed {
 /// An error of a statement behind which nothing was sent.
 fn unsent(error: Error) -> Failed {
     let told = refused(&error);
-    let failure = if again(&error) { Failure::Again(told) } else { Failure::Store(told) };
+    // A key that was taken is a race that the look before did not show; the next look will.
+    let failure = if again(&error) || code(&error) == Some("23505") { Failure::Again(told) } else { Failure::Store(told) };
     Failed { failure, spoiled: useless(&error) || error.code().is_none() }
 }
 
