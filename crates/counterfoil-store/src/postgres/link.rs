@@ -66,6 +66,13 @@ impl Link {
         }
     }
 
+    /// Until this session is no longer the one in use.
+    pub async fn ended(&self, session: &Arc<Session>) {
+        let over = |state: &State| !matches!(state, State::Up(current) if Arc::ptr_eq(current, session));
+        // An error would say that the link is gone, and we hold it.
+        drop(self.state.subscribe().wait_for(over).await);
+    }
+
     /// Until when a call that begins now may wait for a connection.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.common.patience

@@ -45,6 +45,7 @@ const NOTIFIED_STREAMS_MAX: usize = 7900 / 16;
 
 /// Writes all or nothing. `$14`: how many positions before the last one the first of these writes is. `$15`, `$16`: whom to tell, what.
 pub fn append_sql(notifies: bool) -> String {
+    // Each table is changed once: CockroachDB refuses an INSERT and an UPDATE of the same table in one statement.
     // Both branches use both parameters, since a statement must know their types.
     let notify = match notifies {
         true => "(SELECT count(pg_notify($15::text, hint.payload)) FROM fit, unnest($16::text[]) AS hint(payload))",
@@ -60,18 +61,16 @@ pub fn append_sql(notifies: bool) -> String {
          records AS (
            INSERT INTO {{s}}.record(pos, version, at, due, expires, sum, kind, open, stream, tenant, state, tool, run, body)
            SELECT fit.base + u.n, u.expected + 1, u.at, u.due, u.expires, u.sum, u.kind, u.open, u.stream, u.tenant, u.state, u.tool, u.run, u.body
-           FROM u, fit ORDER BY u.n
+           FROM u, fit
            RETURNING 1
          ),
-         made AS (
+         streams AS (
            INSERT INTO {{s}}.stream(pos, version, at, due, expires, kind, open, pruned, stream, tenant, state, tool, run)
-           SELECT fit.base + u.n, 1, u.at, u.due, u.expires, u.kind, u.open, false, u.stream, u.tenant, u.state, u.tool, u.run
-           FROM u, fit WHERE u.expected = 0
-         ),
-         changed AS (
-           UPDATE {{s}}.stream s SET pos = fit.base + u.n, version = u.expected + 1, at = u.at, due = u.due, expires = u.expires,
-             kind = u.kind, open = u.open, tenant = u.tenant, state = u.state, tool = u.tool, run = u.run
-           FROM u, fit WHERE u.expected > 0 AND s.stream = u.stream
+           SELECT fit.base + u.n, u.expected + 1, u.at, u.due, u.expires, u.kind, u.open, false, u.stream, u.tenant, u.state, u.tool, u.run
+           FROM u, fit
+           ON CONFLICT (stream) DO UPDATE SET pos = excluded.pos, version = excluded.version, at = excluded.at, due = excluded.due,
+             expires = excluded.expires, kind = excluded.kind, open = excluded.open, tenant = excluded.tenant, state = excluded.state,
+             tool = excluded.tool, run = excluded.run
          )
          SELECT (SELECT count(*) FROM records), ARRAY(SELECT stream FROM moved), {notify}"
     )
