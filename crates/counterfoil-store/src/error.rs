@@ -34,7 +34,7 @@ pub enum AppendError {
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// `store`: a file, or a URL without its password.
-    #[error("{store}: this is not a Counterfoil ledger ({found}); name another place, or move what is there away")]
+    #[error("{store}: this is not a Counterfoil ledger ({found}); name another file or schema, or move this one away")]
     NotALedger { store: String, found: String },
     #[error("{store}: this ledger has format {found}; this program reads up to {supported}; use a newer counterfoil")]
     TooNew { store: String, found: u32, supported: u32 },

@@ -60,7 +60,7 @@ impl Address {
         };
         let label = label(&config, &schema);
         let tls = tls::Tls::new(&trust).map_err(|message| OpenError::Unfit { store: label.clone(), message })?;
-        tune(&mut config, options.patience);
+        tune(&mut config, options);
         config.ssl_mode(ssl_mode);
         Ok(Self { config, tls, label, schema })
     }
@@ -72,13 +72,13 @@ impl Address {
 }
 
 /// A peer that is gone is noticed; a standby is not taken for the ledger.
-fn tune(config: &mut Config, patience: Duration) {
+fn tune(config: &mut Config, options: &PostgresOptions) {
     if config.get_application_name().is_none() {
         config.application_name("counterfoil");
     }
     config
-        .connect_timeout(patience)
-        .tcp_user_timeout(patience)
+        .connect_timeout(options.connect_max)
+        .tcp_user_timeout(options.patience)
         .keepalives(true)
         .keepalives_idle(Duration::from_secs(15))
         .keepalives_interval(Duration::from_secs(5))

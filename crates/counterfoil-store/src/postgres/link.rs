@@ -31,6 +31,7 @@ pub struct Common {
     pub notifies: bool,
     /// How long a call waits for a connection.
     pub patience: Duration,
+    pub connect_max: Duration,
     pub heard: tokio::sync::broadcast::Sender<Heard>,
 }
 
@@ -63,6 +64,13 @@ impl Link {
             State::Up(session) if !session.client.is_closed() => Some(session.clone()),
             _ => None,
         }
+    }
+
+    /// Until this session is no longer the one in use.
+    pub async fn ended(&self, session: &Arc<Session>) {
+        let over = |state: &State| !matches!(state, State::Up(current) if Arc::ptr_eq(current, session));
+        // An error would say that the link is gone, and we hold it.
+        drop(self.state.subscribe().wait_for(over).await);
     }
 
     /// Until when a call that begins now may wait for a connection.
@@ -158,7 +166,7 @@ enum Ended {
 
 /// Connects, says so, and stays until the connection ends.
 async fn hold(common: &Common, limits: Limits, state: &watch::Sender<State>) -> Ended {
-    let connecting = tokio::time::timeout(common.patience, common.address.config.connect(common.address.tls.clone()));
+    let connecting = tokio::time::timeout(common.connect_max, common.address.config.connect(common.address.tls.clone()));
     let (client, wire) = match connecting.await {
         Ok(Ok(pair)) => pair,
         Ok(Err(error)) => return Ended::Refused(Refusal::from(error).message()),
@@ -175,7 +183,7 @@ async fn hold(common: &Common, limits: Limits, state: &watch::Sender<State>) -> 
         Ok::<_, Refusal>(Prepared::new(&client, &common.address, common.notifies).await?)
     };
     let prepared = tokio::select! {
-        ready = tokio::time::timeout(common.patience, ready) => match ready {
+        ready = tokio::time::timeout(common.connect_max, ready) => match ready {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(refusal)) => return Ended::Refused(refusal.message()),
             Err(_) => return Ended::Refused("the connection was made and then nothing was answered".into()),

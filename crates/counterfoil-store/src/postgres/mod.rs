@@ -20,7 +20,7 @@ mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use counterfoil_core::{StreamId, Timestamp};
 use tokio::sync::broadcast;
@@ -46,6 +46,8 @@ pub struct PostgresOptions {
     pub schema: String,
     /// How long a call waits for a connection, for the ledger's lock, for an answer.
     pub patience: Duration,
+    /// How long making a connection may take, and so also how long opening waits for a server that says nothing.
+    pub connect_max: Duration,
     /// Connections for loads; each carries many at once.
     pub readers: usize,
     /// Take a server that may lose what it acknowledged (`fsync = off`).
@@ -62,6 +64,7 @@ impl Default for PostgresOptions {
         Self {
             schema: "counterfoil".into(),
             patience: Duration::from_secs(5),
+            connect_max: Duration::from_secs(10),
             readers: 2,
             allow_volatile: false,
             listen: true,
@@ -108,7 +111,13 @@ impl Postgres {
         let limits = Limits { statement: options.patience, lock: options.patience, allow_volatile: options.allow_volatile };
         let browsing = Limits { statement: options.patience * BROWSING_TIMES, ..limits };
         let (notifies, clock) = prepare(&address, browsing, &options).await?;
-        let common = Arc::new(Common { address, notifies, patience: options.patience, heard: broadcast::Sender::new(HEARD_MAX) });
+        let common = Arc::new(Common {
+            address,
+            notifies,
+            patience: options.patience,
+            connect_max: options.connect_max,
+            heard: broadcast::Sender::new(HEARD_MAX),
+        });
         let link = |limits: Limits| Link::start(common.clone(), limits);
         let writer = Writer::new(link(limits), common.address.schema.clone());
         let readers: Vec<Arc<Link>> = (0..options.readers.max(1)).map(|_| Arc::new(link(limits))).collect();
@@ -129,15 +138,15 @@ impl Postgres {
         let opened =
             Self { common, writer, readers, browser, pruning, next, clock, listens, watch, allow_volatile: options.allow_volatile };
         let unreachable = |message: String| OpenError::Unreachable { store: opened.describe(), message };
-        opened.connected().await.map_err(|error| unreachable(error.to_string()))?;
-        match tokio::time::timeout(options.patience, told).await {
+        opened.connected(options.connect_max).await.map_err(|error| unreachable(error.to_string()))?;
+        match tokio::time::timeout(options.connect_max, told).await {
             Ok(Ok(())) => Ok(opened),
             _ => Err(unreachable("the connection that listens cannot be made".into())),
         }
     }
 
-    async fn connected(&self) -> Result<(), StoreError> {
-        let deadline = self.browser.deadline();
+    async fn connected(&self, within: Duration) -> Result<(), StoreError> {
+        let deadline = Instant::now() + within;
         self.writer.link().session(deadline).await?;
         self.browser.session(deadline).await?;
         for reader in &self.readers {
@@ -202,10 +211,10 @@ impl Drop for Postgres {
 /// Makes or migrates the schema, on a connection of its own. Says whether the server can notify, and what time it has.
 async fn prepare(address: &Address, limits: Limits, options: &PostgresOptions) -> Result<(bool, RemoteClock), OpenError> {
     let unreachable = |message: String| OpenError::Unreachable { store: address.label.clone(), message };
-    let connecting = tokio::time::timeout(options.patience, address.config.connect(address.tls.clone()));
+    let connecting = tokio::time::timeout(options.connect_max, address.config.connect(address.tls.clone()));
     let (client, wire) = match connecting.await {
         Ok(connected) => connected.map_err(|error| unreachable(fault::words(&error)))?,
-        Err(_) => return Err(unreachable(format!("no answer within {} ms", options.patience.as_millis()))),
+        Err(_) => return Err(unreachable(format!("no answer within {} ms", options.connect_max.as_millis()))),
     };
     let driver = tokio::spawn(session::drive(wire, |_| {}));
     let prepared = async {

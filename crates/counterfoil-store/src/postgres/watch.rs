@@ -28,6 +28,9 @@ const POLLED_STREAMS_MAX: i64 = 1000;
 /// How long a notification to ourselves may take before LISTEN counts as not working.
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
+/// How long to wait before a connection that was of no use is replaced.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+
 pub struct Watch {
     pub link: Arc<Link>,
     /// To be notified from another connection, as it will be in earnest.
@@ -47,17 +50,16 @@ impl Watch {
         loop {
             // Its error says that there is no connection yet; it is being made.
             let Ok(session) = self.link.session(self.link.deadline()).await else { continue };
-            let ended = self.follow(&session, &mut ready).await;
-            if let Err(why) = ended {
-                tracing::debug!(store = %self.common.address.label, %why, "the connection that listens was lost");
+            if let Err(why) = self.follow(&session, &mut ready).await {
+                tracing::debug!(store = %self.common.address.label, %why, "the connection that listens is of no use");
+                session.discard();
+                tokio::time::sleep(TRY_AGAIN).await;
             }
-            session.discard();
-            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
     /// Until the connection is lost.
-    async fn follow(&self, session: &Session, ready: &mut Option<tokio::sync::oneshot::Sender<()>>) -> Result<(), StoreError> {
+    async fn follow(&self, session: &Arc<Session>, ready: &mut Option<tokio::sync::oneshot::Sender<()>>) -> Result<(), StoreError> {
         let listens = self.common.notifies && self.listen(session).await;
         self.listens.store(listens, Ordering::Relaxed);
         let mut newest = super::reader::newest(&self.link).await?;
@@ -67,19 +69,19 @@ impl Watch {
             None => self.tell(Heard::Anything),
         }
         let mut learned: Option<Instant> = None;
-        while !session.client.is_closed() {
+        loop {
             if learned.is_none_or(|learned| learned.elapsed() >= self.learn_every) {
                 self.learn(session).await?;
                 learned = Some(Instant::now());
             }
-            if listens {
-                tokio::time::sleep(self.learn_every.min(Duration::from_secs(1))).await;
-            } else {
-                tokio::time::sleep(self.poll_every).await;
+            tokio::select! {
+                () = self.link.ended(session) => return Ok(()),
+                () = tokio::time::sleep(if listens { self.learn_every } else { self.poll_every.min(self.learn_every) }) => {}
+            }
+            if !listens {
                 newest = self.poll(newest).await?;
             }
         }
-        Ok(())
     }
 
     /// True when a notification that another connection sends arrives on this one.

@@ -15,7 +15,7 @@ use futures_util::future::join4;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::fault::{again, refused, said, unavailable, useless};
+use super::fault::{again, code, refused, said, unavailable, useless};
 use super::link::{Link, jittered};
 use super::row::{self, ARRAYS, Columns};
 use super::schema::FORMAT;
@@ -45,6 +45,7 @@ const NOTIFIED_STREAMS_MAX: usize = 7900 / 16;
 
 /// Writes all or nothing. `$14`: how many positions before the last one the first of these writes is. `$15`, `$16`: whom to tell, what.
 pub fn append_sql(notifies: bool) -> String {
+    // Each table is changed once: CockroachDB refuses an INSERT and an UPDATE of the same table in one statement.
     // Both branches use both parameters, since a statement must know their types.
     let notify = match notifies {
         true => "(SELECT count(pg_notify($15::text, hint.payload)) FROM fit, unnest($16::text[]) AS hint(payload))",
@@ -60,7 +61,7 @@ pub fn append_sql(notifies: bool) -> String {
          records AS (
            INSERT INTO {{s}}.record(pos, version, at, due, expires, sum, kind, open, stream, tenant, state, tool, run, body)
            SELECT fit.base + u.n, u.expected + 1, u.at, u.due, u.expires, u.sum, u.kind, u.open, u.stream, u.tenant, u.state, u.tool, u.run, u.body
-           FROM u, fit ORDER BY u.n
+           FROM u, fit
            RETURNING 1
          ),
          streams AS (
@@ -283,7 +284,8 @@ fn before_commit(error: Error) -> Failed {
 /// An error of a statement behind which nothing was sent.
 fn unsent(error: Error) -> Failed {
     let told = refused(&error);
-    let failure = if again(&error) { Failure::Again(told) } else { Failure::Store(told) };
+    // A key that was taken is a race that the look before did not show; the next look will.
+    let failure = if again(&error) || code(&error) == Some("23505") { Failure::Again(told) } else { Failure::Store(told) };
     Failed { failure, spoiled: useless(&error) || error.code().is_none() }
 }
 

@@ -69,10 +69,6 @@ impl Server {
         server
     }
 
-    pub fn folder(&self) -> &Path {
-        self.dir.path()
-    }
-
     /// Starts it again, on the same port and folder, and waits until it serves.
     pub async fn up(&self) {
         let log = || File::options().create(true).append(true).open(self.dir.path().join("log")).expect("a log");
@@ -122,6 +118,37 @@ impl Server {
 
     pub async fn open(&self, options: &PostgresOptions) -> Postgres {
         Postgres::open(&self.url(""), options.clone()).await.unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+    }
+
+    /// Waits until no session of the adapter is left: those of a value that was dropped end by themselves.
+    pub async fn quiet(&self) {
+        let client = self.client().await;
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'counterfoil'";
+        let until = Instant::now() + START_MAX;
+        while client.query_one(sql, &[]).await.expect("the server serves").get::<_, i64>(0) > 0 {
+            assert!(Instant::now() < until, "sessions stay");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// From now on it also speaks TLS, with `server.pem` and `server.key` of this folder.
+    pub async fn offer_tls(&self, files: &Path) {
+        for (from, to) in [("server.pem", "server.crt"), ("server.key", "server.key")] {
+            let to = self.dir.path().join("data").join(to);
+            std::fs::copy(files.join(from), &to).expect("a copy");
+            std::fs::set_permissions(&to, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("its permissions");
+            if let Some((uid, gid)) = other_user() {
+                std::os::unix::fs::chown(to, Some(uid), Some(gid)).expect("root may");
+            }
+        }
+        let client = self.client().await;
+        client.batch_execute("ALTER SYSTEM SET ssl = on").await.expect("a setting");
+        client.batch_execute("SELECT pg_reload_conf()").await.expect("a setting");
+        let until = Instant::now() + START_MAX;
+        while client.query_one("SHOW ssl", &[]).await.expect("a setting").get::<_, &str>(0) != "on" {
+            assert!(Instant::now() < until, "TLS is not offered");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// A connection of our own, to look behind the adapter's back.

@@ -21,7 +21,7 @@ fn check(path: &Path, expected: &str) {
 fn other_files_are_left_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
-    let advice = "name another place, or move what is there away";
+    let advice = "name another file or schema, or move this one away";
 
     std::fs::write(path("notes.txt"), "buy milk\n").expect("a file");
     check(&path("notes.txt"), &format!("this is not a Counterfoil ledger (it is a text file); {advice}"));
