@@ -74,7 +74,7 @@ async fn fields(
         question.arg(&stream.0);
     }
     for version in older {
-        question.arg(&older_field(&stream, version));
+        question.arg(older_field(&stream, version));
     }
     let answer = array(link.read(pipe().add_command(question)).await?.into_iter().next());
     Ok(answer.into_iter().map(bytes).collect())
@@ -151,7 +151,7 @@ async fn fetch(link: &Link, places: &[Place], tail: &mut Vec<Recorded>) -> Resul
     let mut question = cmd("HMGET");
     question.arg(&link.keys.records);
     for place in places {
-        question.arg(&place.stream.0).arg(&older_field(&place.stream, place.version));
+        question.arg(&place.stream.0).arg(older_field(&place.stream, place.version));
     }
     let mut answers = array(link.read(pipe().add_command(question)).await?.into_iter().next()).into_iter().map(bytes);
     for Place { position, stream, version } in places.iter().copied() {
