@@ -17,6 +17,7 @@ use counterfoil_store::redis::{Redis, RedisOptions};
 use counterfoil_store::{Batch, Reach, Store, Version, Write};
 
 const CALLERS: u64 = 64;
+const SETS: u64 = 60_000;
 const TURN: Duration = Duration::from_millis(1500);
 
 #[tokio::main]
@@ -35,15 +36,19 @@ async fn main() {
     }
     println!("bytes per effect: {:.0}", (server.memory() - before) as f64 / load.next as f64);
 
-    println!("{:>6} {:>12} {:>12} {:>6}", "batch", "effects/s", "SET/s", "ratio");
+    println!("{:>6} {:>12} {:>12} {:>6} {:>12} {:>12}", "batch", "effects/s", "SET/s", "ratio", "CPU µs/effect", "CPU µs/SET");
     for size in [1, 16, 32, 64, 128, 512] {
-        let (mut ours, mut sets) = (Vec::new(), Vec::new());
+        let (mut ours, mut sets, mut our_cpu, mut set_cpu) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for _ in 0..3 {
+            let (first, cpu) = (load.next, server.cpu());
             ours.push(appends(&store, &mut load, size).await);
+            our_cpu.push((server.cpu() - cpu) / (load.next - first) as f64);
+            let cpu = server.cpu();
             sets.push(server.sets());
+            set_cpu.push((server.cpu() - cpu) / SETS as f64);
         }
-        let (ours, sets) = (median(ours), median(sets));
-        println!("{size:>6} {ours:>12.0} {sets:>12.0} {:>6.2}", ours / sets);
+        let [ours, sets, our_cpu, set_cpu] = [ours, sets, our_cpu, set_cpu].map(median);
+        println!("{size:>6} {ours:>12.0} {sets:>12.0} {:>6.2} {our_cpu:>12.1} {set_cpu:>12.1}", ours / sets);
     }
     for reach in [Reach::Whole, Reach::Newest(1)] {
         println!("loads/s of {CALLERS} callers, {reach:?}: {:.0}", loads(&store, load.next, reach).await);
@@ -99,7 +104,12 @@ impl Server {
         let free = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port").local_addr().expect("an address").port();
         let port = free.to_string();
         let mut command = Command::new("redis-server");
-        command.args(["--port", &port, "--save", "", "--appendonly", "yes", "--appendfsync", "always"]).arg("--dir").arg(dir);
+        command
+            .args(["--port", &port, "--save", "", "--appendonly", "yes", "--appendfsync", "always"])
+            // Neither of the two shall pay for the other's file.
+            .args(["--auto-aof-rewrite-percentage", "0"])
+            .arg("--dir")
+            .arg(dir);
         let child = command.stdout(Stdio::null()).spawn().expect("redis-server; on Debian: apt-get install redis-server");
         Self { child, port }
     }
@@ -125,8 +135,17 @@ impl Server {
         info.lines().find_map(|line| line.strip_prefix("used_memory:")).and_then(|bytes| bytes.trim().parse().ok()).expect("used_memory")
     }
 
+    /// What Redis's one thread has used, in microseconds: says what things cost also on a machine that is busy with others.
+    fn cpu(&self) -> f64 {
+        let info = self.run("redis-cli", &["info", "cpu"]);
+        let seconds = |name: &str| -> f64 {
+            info.lines().find_map(|line| line.strip_prefix(name)).and_then(|seconds| seconds.trim().parse().ok()).expect("CPU times")
+        };
+        (seconds("used_cpu_user_main_thread:") + seconds("used_cpu_sys_main_thread:")) * 1e6
+    }
+
     fn sets(&self) -> f64 {
-        let csv = self.run("redis-benchmark", &["-t", "set", "-c", "64", "-P", "1", "-n", "60000", "--csv"]);
+        let csv = self.run("redis-benchmark", &["-t", "set", "-c", "64", "-P", "1", "-n", &SETS.to_string(), "--csv"]);
         let line = csv.lines().find_map(|line| line.strip_prefix("\"SET\",\"")).expect("a line for SET");
         line.split('"').next().and_then(|rate| rate.parse().ok()).expect("a rate")
     }

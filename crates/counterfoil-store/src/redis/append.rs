@@ -11,8 +11,8 @@ use crate::remote::StreamPrefix;
 use crate::spread::Set;
 use crate::{AppendError, Batch, Position, StoreError, Version, Write};
 
-/// Redis takes a million arguments at most, and a write needs up to eleven.
-const WRITES_MAX: usize = 90_000;
+/// Redis takes a million arguments at most, and a write needs up to six.
+const WRITES_MAX: usize = 100_000;
 
 pub async fn append(link: &Link, batch: &Batch) -> Result<Position, AppendError> {
     let writes = &batch.writes;
@@ -64,7 +64,7 @@ async fn last(link: &Link) -> Result<Position, StoreError> {
 /// A batch that names a stream twice is never sent: it is only looked up what else is wrong with it.
 async fn conflicts(link: &Link, writes: &[Write], mut streams: Vec<StreamId>) -> Result<Vec<StreamId>, StoreError> {
     let mut question = cmd("HMGET");
-    question.arg(&link.keys.heads);
+    question.arg(&link.keys.records);
     writes.iter().for_each(|write| {
         question.arg(&write.stream.0);
     });
@@ -73,7 +73,7 @@ async fn conflicts(link: &Link, writes: &[Write], mut streams: Vec<StreamId>) ->
     for (write, head) in writes.iter().zip(heads) {
         let version = match bytes(head).map(|head| Head::read(write.stream, &head)).transpose()? {
             None => Some(Version::NONE),
-            Some(Head::Live(found)) => Some(found.version),
+            Some(Head::Live(newest)) => Some(newest.record.version),
             Some(Head::Tombstone { .. }) => None,
         };
         if version != Some(write.expected) {
@@ -87,8 +87,7 @@ async fn conflicts(link: &Link, writes: &[Write], mut streams: Vec<StreamId>) ->
 
 struct Packed<'a> {
     write: &'a Write,
-    key: String,
-    header: Vec<u8>,
+    record: Vec<u8>,
     name: Option<String>,
 }
 
@@ -96,35 +95,30 @@ impl<'a> Packed<'a> {
     fn new(link: &Link, write: &'a Write) -> Self {
         let summary = &write.summary;
         let name = link.keys.name(&write.stream, summary.kind, summary.tool.as_ref().map(|tool| tool.as_str()));
-        Self { write, key: link.keys.stream(&write.stream), header: record::header(write), name }
+        Self { write, record: record::packed(write), name }
     }
 }
 
 /// In the order that `append.lua` says.
 fn pack(link: &Link, seen: u64, packed: &[Packed<'_>], command: &mut Cmd) {
-    let summaries = || packed.iter().map(|packed| (&packed.write.stream, &packed.write.summary));
-    let due = || summaries().filter_map(|(stream, summary)| Some((summary.due?, stream)));
-    let expires = || summaries().filter_map(|(stream, summary)| Some((summary.expires?, stream)));
+    let writes = || packed.iter().map(|packed| packed.write);
+    let place = |write: &Write, version: Version| [&write.stream.0[..], &version.0.to_be_bytes()].concat();
+    let expiring = || writes().filter_map(|write| Some((write.summary.expires?, write)));
+    let due = || writes().filter_map(|write| Some((write.summary.due?, &write.stream)));
     let names = || packed.iter().filter_map(|packed| Some((packed.name.as_ref()?, packed.write.summary.state)));
-    let heard: Vec<u8> = packed.iter().flat_map(|packed| StreamPrefix::from(&packed.write.stream).0).collect();
-    command.arg(&link.keys.meta).arg(&link.id).arg(seen).arg(packed.len());
-    command.arg(2 * due().count()).arg(2 * expires().count()).arg(2 * names().count()).arg(heard);
-    for packed in packed {
-        command.arg(&packed.write.stream.0);
+    let logged: Vec<u8> = writes().flat_map(|write| place(write, write.expected)).collect();
+    let expires: Vec<u8> = expiring().flat_map(|(_, write)| place(write, write.expected.next())).collect();
+    let earliest = expiring().map(|(at, _)| at.0).min().unwrap_or_default();
+    let heard: Vec<u8> = writes().flat_map(|write| StreamPrefix::from(&write.stream).0).collect();
+    command.arg(&link.keys.meta).arg(&link.id).arg(seen).arg(packed.len()).arg(2 * due().count()).arg(2 * names().count());
+    command.arg(logged).arg(earliest).arg(expires).arg(heard);
+    for write in writes() {
+        command.arg(&write.stream.0);
     }
     for packed in packed {
-        command.arg(&packed.write.expected.0.to_be_bytes());
+        command.arg(&packed.record);
     }
-    for packed in packed {
-        command.arg(&packed.key);
-    }
-    for packed in packed {
-        command.arg(&packed.header);
-    }
-    for packed in packed {
-        command.arg(&packed.write.body);
-    }
-    for (at, stream) in due().chain(expires()) {
+    for (at, stream) in due() {
         command.arg(at.0).arg(&stream.0);
     }
     for (name, state) in names() {

@@ -27,7 +27,6 @@ pub fn refused(label: &str, error: &ServerError) -> StoreError {
     match code {
         "CFGONE" => damaged(GONE.into()),
         "CFBACK" => damaged(format!("it went back ({detail}): records that Redis had acknowledged are lost")),
-        "CFKEY" => damaged(format!("a key of the ledger was written by someone else: {detail}; nothing was written")),
         "CFHALF" => {
             damaged(format!("a batch was written in part: {detail}; restore Redis from before it, or compare the streams it names"))
         }

@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | `{L}:meta` | hash | product, format, id |
 //! | `{L}:position` | string | the last position given out |
-//! | `{L}:heads` | hash | stream → its newest record without the body, or its tombstone |
-//! | `{L}:stream:<hex>` | list | for each record two elements: header, body |
-//! | `{L}:log` | sorted set | position → stream and version: the commit order |
+//! | `{L}:records` | hash | stream → its newest record, or its tombstone; stream and version → an older record |
+//! | `{L}:log` | sorted set | a member per batch by the position before it: for each record its stream and how many it had before |
+//! | `{L}:expires` | sorted set | a member per batch by its earliest expiry: for each record that has one its stream and version |
+//! | `{L}:due` | sorted set | time → stream |
 //! | `{L}:by:<kind>:<state>:<tenant>` | sorted set | position → stream, by current summaries |
-//! | `{L}:due`, `{L}:expires` | sorted set | time → stream |
 //! | `{L}:idemp:<tool>:<hex>` | string | the state of an effect, for people |
 //! | `{L}:heard` | channel | the first bytes of streams that were written |
 
@@ -21,7 +21,7 @@ pub struct Keys {
     prefix: String,
     pub meta: String,
     pub position: String,
-    pub heads: String,
+    pub records: String,
     pub log: String,
     pub due: String,
     pub heard: String,
@@ -34,7 +34,7 @@ impl Keys {
         Self {
             meta: key("meta"),
             position: key("position"),
-            heads: key("heads"),
+            records: key("records"),
             log: key("log"),
             due: key("due"),
             heard: key("heard"),
@@ -50,10 +50,6 @@ impl Keys {
     /// What a user's rights are tried on.
     pub fn rehearsal(&self) -> String {
         format!("{}rehearsal", self.prefix)
-    }
-
-    pub fn stream(&self, stream: &StreamId) -> String {
-        format!("{}stream:{}", self.prefix, Digest32(stream.0))
     }
 
     /// What people look for. `None`: only effects of a tool have such a name.

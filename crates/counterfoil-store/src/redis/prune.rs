@@ -26,7 +26,7 @@ async fn prune_step(link: &Link, before: Timestamp, limit: usize) -> Result<Prun
     let by = link.deadline();
     let line = link.line_to_write(by).await?;
     let args = |command: &mut redis::Cmd| {
-        command.arg(&link.keys.meta).arg(&link.id).arg(before.0).arg(limit);
+        command.arg(&link.keys.meta).arg(&link.id).arg(before.0).arg(before.0 >> 32).arg(before.0 & 0xffff_ffff).arg(limit);
     };
     match link.scripts.prune.run(&line, args, by).await {
         Ok(Ok(Value::Array(counts))) => match counts.as_slice() {

@@ -1,58 +1,87 @@
 //! Load, due and tail.
 
 use counterfoil_core::{StreamId, Timestamp};
-use redis::{Value, pipe};
+use redis::{Value, cmd, pipe};
 
 use super::link::Link;
 use super::record::{self, Head, corrupt};
 use crate::{History, Position, Reach, Record, Recorded, StoreError, Version};
 
-/// Records fetched at once by `tail`. Bounds memory, and how long Redis is busy with one step.
-const TAIL_STEP: usize = 256;
-/// How often a stream may be pruned or written between two commands of one look before something else must be wrong.
+/// Records fetched at once. Bounds memory, and how long Redis is busy with one step.
+const STEP: usize = 256;
+/// Batches fetched at once by `tail`.
+const BATCHES: usize = 32;
+/// Older records that are asked for together with the newest: most streams have no more.
+const GUESSED: u64 = 4;
+/// How often a stream may be pruned between two looks at it before something else must be wrong.
 const LOOKS_MAX: u32 = 3;
 
-/// One round trip. The two commands are not one moment, so the head is asked first: what is read after it can only be newer.
+/// One command, unless more older records are wanted than were guessed.
 pub async fn load(link: &Link, stream: StreamId, reach: Reach) -> Result<History, StoreError> {
-    let (from, to) = match reach {
-        Reach::Whole => (0, -1),
-        Reach::Newest(0) => (1, 0),
-        Reach::Newest(count) => (-2 * i64::from(count), -1),
-    };
-    let mut questions = pipe();
-    questions.cmd("HGET").arg(&link.keys.heads).arg(&stream.0);
-    questions.cmd("LRANGE").arg(link.keys.stream(&stream)).arg(from).arg(to);
+    let guessed = if reach == Reach::Whole { GUESSED } else { 0 };
     for _ in 0..LOOKS_MAX {
-        let mut answers = link.read(&questions).await?.into_iter();
-        let head = answers.next().and_then(bytes).map(|head| Head::read(stream, &head)).transpose()?;
-        let records = records(stream, answers.next())?;
-        let newest = records.last().map(|record| record.version);
-        let version = match (head, newest) {
-            (Some(Head::Tombstone { version }), _) => return Ok(History { version, expired: true, records: Vec::new() }),
-            (_, Some(newest)) => newest,
-            (None, None) => Version::NONE,
-            (Some(Head::Live(found)), None) if reach == Reach::Newest(0) => found.version,
-            // Pruned between the two.
-            (Some(Head::Live(_)), None) => continue,
+        let mut found = fields(link, stream, true, 1..=guessed).await?.into_iter();
+        let newest = match found.next().flatten().map(|head| Head::read(stream, &head)).transpose()? {
+            None => return Ok(History::default()),
+            Some(Head::Tombstone { version }) => return Ok(History { version, expired: true, records: Vec::new() }),
+            Some(Head::Live(newest)) => newest.record,
         };
-        return Ok(History { version, expired: false, records });
+        let version = newest.version;
+        let first = match reach {
+            Reach::Whole => 1,
+            Reach::Newest(0) => return Ok(History { version, expired: false, records: Vec::new() }),
+            Reach::Newest(count) => version.0.saturating_sub(u64::from(count)) + 1,
+        };
+        let mut older: Vec<Option<Vec<u8>>> = found.take(version.0.saturating_sub(first) as usize).collect();
+        let mut next = first + older.len() as u64;
+        while next < version.0 {
+            let last = (version.0 - 1).min(next + STEP as u64 - 1);
+            older.extend(fields(link, stream, false, next..=last).await?);
+            next = last + 1;
+        }
+        // One is missing: pruned between two looks.
+        if let Some(older) = older.into_iter().collect::<Option<Vec<_>>>() {
+            return history(stream, first, &older, newest);
+        }
     }
-    Err(corrupt(stream, "its records are missing"))
+    Err(corrupt(stream, "some of its records are missing"))
 }
 
-fn records(stream: StreamId, elements: Option<Value>) -> Result<Vec<Record>, StoreError> {
-    let elements = array(elements);
-    let mut records: Vec<Record> = Vec::with_capacity(elements.len() / 2);
-    let mut elements = elements.into_iter().filter_map(bytes);
-    while let Some(header) = elements.next() {
-        let body = elements.next().ok_or_else(|| corrupt(stream, "a record has no body"))?;
-        let (record, _) = record::read(stream, &header, body)?;
-        if records.last().is_some_and(|last| record.version != last.version.next()) {
-            return Err(corrupt(stream, &format!("record {} is out of place", record.version.0)));
+fn history(stream: StreamId, first: u64, older: &[Vec<u8>], newest: Record) -> Result<History, StoreError> {
+    let version = newest.version;
+    let mut records = Vec::with_capacity(older.len() + 1);
+    for (older, expected) in older.iter().zip(first..) {
+        let Recorded { record, .. } = record::read(stream, older)?;
+        if record.version != Version(expected) {
+            return Err(corrupt(stream, &format!("record {} is in the place of {expected}", record.version.0)));
         }
         records.push(record);
     }
-    Ok(records)
+    records.push(newest);
+    Ok(History { version, expired: false, records })
+}
+
+/// The newest record, if it is asked for, then the older ones of these versions.
+async fn fields(
+    link: &Link,
+    stream: StreamId,
+    newest: bool,
+    older: std::ops::RangeInclusive<u64>,
+) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+    let mut question = cmd("HMGET");
+    question.arg(&link.keys.records);
+    if newest {
+        question.arg(&stream.0);
+    }
+    for version in older {
+        question.arg(older_field(&stream, version));
+    }
+    let answer = array(link.read(pipe().add_command(question)).await?.into_iter().next());
+    Ok(answer.into_iter().map(bytes).collect())
+}
+
+fn older_field(stream: &StreamId, version: u64) -> Vec<u8> {
+    [&stream.0[..], &version.to_be_bytes()].concat()
 }
 
 pub async fn due(link: &Link, now: Timestamp, limit: usize) -> Result<Vec<StreamId>, StoreError> {
@@ -64,42 +93,82 @@ pub async fn due(link: &Link, now: Timestamp, limit: usize) -> Result<Vec<Stream
 
 pub async fn tail(link: &Link, after: Position, limit: usize) -> Result<Vec<Recorded>, StoreError> {
     let mut tail = Vec::new();
-    let mut after = after.0;
+    // The batch in whose middle `after` may be.
+    let mut question = pipe();
+    question
+        .cmd("ZRANGE")
+        .arg(&link.keys.log)
+        .arg(after.0)
+        .arg("-inf")
+        .arg("BYSCORE")
+        .arg("REV")
+        .arg("LIMIT")
+        .arg(0)
+        .arg(1)
+        .arg("WITHSCORES");
+    let mut batches = scored(link.read(&question).await?.into_iter().next())?;
+    let mut base = after.0;
     while tail.len() < limit {
-        let step = TAIL_STEP.min(limit - tail.len());
+        let places: Vec<Place> =
+            batches.iter().flat_map(|(base, logged)| places(*base, logged)).filter(|place| place.position > after.0).collect();
+        for places in places.chunks(STEP) {
+            fetch(link, &places[..places.len().min(limit - tail.len())], &mut tail).await?;
+        }
         let mut question = pipe();
-        question.cmd("ZRANGE").arg(&link.keys.log).arg(format!("({after}")).arg("+inf").arg("BYSCORE");
-        question.arg("LIMIT").arg(0).arg(step).arg("WITHSCORES");
-        let logged = scored(link.read(&question).await?.into_iter().next())?;
-        let Some((last, _)) = logged.last() else { break };
-        after = *last;
-        let places: Vec<(u64, StreamId, i64)> = logged.iter().filter_map(|(position, member)| place(*position, member)).collect();
-        let mut questions = pipe();
-        for (_, stream, earlier) in &places {
-            questions.cmd("LRANGE").arg(link.keys.stream(stream)).arg(2 * earlier).arg(2 * earlier + 1);
-        }
-        let ended = logged.len() < step;
-        for ((position, stream, _), elements) in places.into_iter().zip(link.read(&questions).await?) {
-            let mut elements = array(Some(elements)).into_iter().filter_map(bytes);
-            // Missing: pruned since.
-            let (Some(header), Some(body)) = (elements.next(), elements.next()) else { continue };
-            let (record, summary) = record::read(stream, &header, body)?;
-            if record.position != Position(position) {
-                return Err(corrupt(stream, &format!("record {} is not at position {position}", record.version.0)));
-            }
-            tail.push(Recorded { stream, summary, record });
-        }
-        if ended {
-            break;
-        }
+        question.cmd("ZRANGE").arg(&link.keys.log).arg(format!("({base}")).arg("+inf").arg("BYSCORE");
+        question.arg("LIMIT").arg(0).arg(BATCHES).arg("WITHSCORES");
+        batches = scored(link.read(&question).await?.into_iter().next())?;
+        let Some((last, _)) = batches.last() else { break };
+        base = *last;
     }
     Ok(tail)
 }
 
-/// A member of the log: the stream, and how many records it had before.
-fn place(position: u64, member: &[u8]) -> Option<(u64, StreamId, i64)> {
-    let (stream, earlier) = member.split_at_checked(32)?;
-    Some((position, StreamId(stream.try_into().ok()?), i64::from_be_bytes(earlier.try_into().ok()?)))
+/// What the log knows of a record.
+#[derive(Clone, Copy)]
+struct Place {
+    position: u64,
+    stream: StreamId,
+    version: u64,
+}
+
+/// Where a record was pruned, the log has kept its place.
+fn places(base: u64, logged: &[u8]) -> impl Iterator<Item = Place> + '_ {
+    logged.as_chunks::<40>().0.iter().zip(base + 1..).filter_map(|(place, position)| {
+        let (mut stream, mut earlier) = ([0; 32], [0; 8]);
+        stream.copy_from_slice(&place[..32]);
+        earlier.copy_from_slice(&place[32..]);
+        let version = u64::from_be_bytes(earlier).checked_add(1)?;
+        Some(Place { position, stream: StreamId(stream), version })
+    })
+}
+
+/// Each is its stream's newest record, or an older one; a moment later it may be the other, so both are asked for at once.
+async fn fetch(link: &Link, places: &[Place], tail: &mut Vec<Recorded>) -> Result<(), StoreError> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    let mut question = cmd("HMGET");
+    question.arg(&link.keys.records);
+    for place in places {
+        question.arg(&place.stream.0).arg(older_field(&place.stream, place.version));
+    }
+    let mut answers = array(link.read(pipe().add_command(question)).await?.into_iter().next()).into_iter().map(bytes);
+    for Place { position, stream, version } in places.iter().copied() {
+        let (newest, older) = (answers.next().flatten(), answers.next().flatten());
+        let recorded = match (older, newest.map(|newest| Head::read(stream, &newest)).transpose()?) {
+            (Some(older), _) => record::read(stream, &older)?,
+            (None, Some(Head::Live(newest))) => newest,
+            // Pruned since.
+            (None, Some(Head::Tombstone { .. })) => continue,
+            (None, None) => return Err(corrupt(stream, &format!("record {version} is missing"))),
+        };
+        if (recorded.record.version, recorded.record.position) != (Version(version), Position(position)) {
+            return Err(corrupt(stream, &format!("record {version} is not at position {position}")));
+        }
+        tail.push(recorded);
+    }
+    Ok(())
 }
 
 /// Positions and members, as ZRANGE gives them with their scores.

@@ -1,8 +1,7 @@
-//! One record as Redis keeps it: a header and the body, side by side in the stream's list. The header alone is the stream's head.
+//! One record as Redis keeps it: position, header, body.
 //!
-//! The script reads headers too, at fixed places: they are part of the format, and `append.lua` and `prune.lua` change with them. The script
-//! puts the position before the header as 16 decimal digits; the rest is made here. The checksum covers the stream, all of the header but
-//! the position, and the body.
+//! The scripts read headers too, at fixed places: they are part of the format, and `append.lua` and `prune.lua` change with them. The script
+//! puts the position in front as 16 decimal digits; the rest is made here. The checksum covers the stream and everything but the position.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -13,11 +12,12 @@
 //! | 1 | bit 0: open, bit 1: due is set, bit 2: expires is set |
 //! | 1, 1, 1, 1, 1 | length of tool, length of run, kind, length of state, length of tenant |
 //! | … | state, tenant, tool, run |
+//! | … | body |
 
 use counterfoil_core::summary::{StreamKind, state_word};
 use counterfoil_core::{RunId, StreamId, Summary, Tenant, Timestamp, ToolName};
 
-use crate::{Found, Position, Record, StoreError, Version, Write};
+use crate::{Position, Record, Recorded, StoreError, Version, Write};
 
 const POSITION: usize = 16;
 const CHECKSUM: std::ops::Range<usize> = 8..12;
@@ -27,8 +27,8 @@ const OPEN: u8 = 1;
 const DUE: u8 = 2;
 const EXPIRES: u8 = 4;
 
-/// The header of `write`, without its position.
-pub fn header(write: &Write) -> Vec<u8> {
+/// The record of `write`, without its position.
+pub fn packed(write: &Write) -> Vec<u8> {
     let summary = &write.summary;
     let names = [
         summary.state,
@@ -40,31 +40,32 @@ pub fn header(write: &Write) -> Vec<u8> {
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let flags = flag(summary.open, OPEN) | flag(summary.due.is_some(), DUE) | flag(summary.expires.is_some(), EXPIRES);
     let time = |at: Option<Timestamp>| at.map_or(0, |at| at.0).to_be_bytes();
-    let mut header = Vec::with_capacity(NAMES + names.iter().map(|name| name.len()).sum::<usize>());
-    header.extend_from_slice(&write.expected.next().0.to_be_bytes());
-    header.extend_from_slice(&[0; 4]);
-    header.extend_from_slice(&write.at.0.to_be_bytes());
-    header.extend_from_slice(&time(summary.due));
-    header.extend_from_slice(&time(summary.expires));
-    header.extend_from_slice(&[flags, tool, run, summary.kind as u8, state, tenant]);
-    names.iter().for_each(|name| header.extend_from_slice(name.as_bytes()));
-    let sum = checksum(&write.stream, &header, write.body.as_bytes());
-    header[CHECKSUM].copy_from_slice(&sum.to_be_bytes());
-    header
+    let mut packed = Vec::with_capacity(NAMES + names.iter().map(|name| name.len()).sum::<usize>() + write.body.len());
+    packed.extend_from_slice(&write.expected.next().0.to_be_bytes());
+    packed.extend_from_slice(&[0; 4]);
+    packed.extend_from_slice(&write.at.0.to_be_bytes());
+    packed.extend_from_slice(&time(summary.due));
+    packed.extend_from_slice(&time(summary.expires));
+    packed.extend_from_slice(&[flags, tool, run, summary.kind as u8, state, tenant]);
+    names.iter().for_each(|name| packed.extend_from_slice(name.as_bytes()));
+    packed.extend_from_slice(write.body.as_bytes());
+    let sum = checksum(&write.stream, &packed);
+    packed[CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+    packed
 }
 
-/// Over a header whose own place for it is zero.
-fn checksum(stream: &StreamId, header: &[u8], body: &[u8]) -> u32 {
+/// Leaves out its own place.
+fn checksum(stream: &StreamId, packed: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(&stream.0);
-    sum.update(header);
-    sum.update(body);
+    sum.update(&packed[..CHECKSUM.start]);
+    sum.update(&packed[CHECKSUM.end..]);
     sum.finalize()
 }
 
-/// What the head of a stream says.
+/// What is kept of a stream under its own name.
 pub enum Head {
-    Live(Found),
+    Live(Recorded),
     Tombstone { version: Version },
 }
 
@@ -75,34 +76,26 @@ impl Head {
                 let version = version.try_into().map_err(|_| corrupt(stream, "its tombstone is cut"))?;
                 Ok(Self::Tombstone { version: Version(u64::from_be_bytes(version)) })
             }
-            _ => Ok(Self::Live(found(stream, bytes)?)),
+            _ => Ok(Self::Live(read(stream, bytes)?)),
         }
     }
 }
 
-/// A record from its two elements, and the summary it was written with. Refused when it does not match its checksum.
-pub fn read(stream: StreamId, header: &[u8], body: Vec<u8>) -> Result<(Record, Summary), StoreError> {
-    let Found { version, position, at, summary, .. } = found(stream, header)?;
-    let mut summed = header[POSITION..].to_vec();
-    let sum = summed[CHECKSUM].to_vec();
-    summed[CHECKSUM].fill(0);
-    if checksum(&stream, &summed, &body).to_be_bytes() != sum[..] {
-        return Err(corrupt(stream, &format!("record {} does not match its checksum", version.0)));
+/// A record with the summary it was written with. Refused when it does not match its checksum.
+pub fn read(stream: StreamId, bytes: &[u8]) -> Result<Recorded, StoreError> {
+    let sum = bytes.get(POSITION..).and_then(|packed| packed.get(CHECKSUM));
+    if sum.is_none_or(|sum| checksum(&stream, &bytes[POSITION..]).to_be_bytes() != *sum) {
+        return Err(corrupt(stream, "a record does not match its checksum"));
     }
-    let body = String::from_utf8(body).map_err(|_| corrupt(stream, &format!("record {} is not UTF-8", version.0)))?;
-    Ok((Record { version, position, at, body }, summary))
+    parse(stream, bytes).ok_or_else(|| corrupt(stream, "a record cannot be read"))
 }
 
-fn found(stream: StreamId, bytes: &[u8]) -> Result<Found, StoreError> {
-    parse(stream, bytes).ok_or_else(|| corrupt(stream, "a header is cut or changed"))
-}
-
-fn parse(stream: StreamId, bytes: &[u8]) -> Option<Found> {
-    let (position, header) = bytes.split_at_checked(POSITION)?;
-    let number = |from: usize| Some(u64::from_be_bytes(header.get(from..from + 8)?.try_into().ok()?));
+fn parse(stream: StreamId, bytes: &[u8]) -> Option<Recorded> {
+    let (position, packed) = bytes.split_at_checked(POSITION)?;
+    let number = |from: usize| Some(u64::from_be_bytes(packed.get(from..from + 8)?.try_into().ok()?));
     let time = |from: usize| Some(Timestamp(number(from)? as i64));
-    let &[flags, tool, run, kind, state, tenant] = header.get(36..NAMES)? else { return None };
-    let mut names = std::str::from_utf8(&header[NAMES..]).ok()?;
+    let &[flags, tool, run, kind, state, tenant] = packed.get(36..NAMES)? else { return None };
+    let mut names = std::str::from_utf8(&packed[NAMES..]).ok()?;
     let mut name = |length: u8| {
         let (name, rest) = names.split_at_checked(length.into())?;
         names = rest;
@@ -110,22 +103,19 @@ fn parse(stream: StreamId, bytes: &[u8]) -> Option<Found> {
     };
     let (state, tenant, tool, run) = (name(state)?, name(tenant)?, name(tool)?, name(run)?);
     let set = |bit: u8, at: Timestamp| (flags & bit != 0).then_some(at);
-    Some(Found {
-        stream,
-        version: Version(number(0)?),
-        position: Position(std::str::from_utf8(position).ok()?.parse().ok()?),
-        at: time(12)?,
-        summary: Summary {
-            kind: StreamKind::from_code(kind)?,
-            tenant: Tenant::new(tenant).ok()?,
-            state: state_word(state)?,
-            tool: if tool.is_empty() { None } else { Some(ToolName::new(tool).ok()?) },
-            run: if run.is_empty() { None } else { Some(RunId::new(run).ok()?) },
-            open: flags & OPEN != 0,
-            due: set(DUE, time(20)?),
-            expires: set(EXPIRES, time(28)?),
-        },
-    })
+    let summary = Summary {
+        kind: StreamKind::from_code(kind)?,
+        tenant: Tenant::new(tenant).ok()?,
+        state: state_word(state)?,
+        tool: if tool.is_empty() { None } else { Some(ToolName::new(tool).ok()?) },
+        run: if run.is_empty() { None } else { Some(RunId::new(run).ok()?) },
+        open: flags & OPEN != 0,
+        due: set(DUE, time(20)?),
+        expires: set(EXPIRES, time(28)?),
+    };
+    let position = Position(std::str::from_utf8(position).ok()?.parse().ok()?);
+    let record = Record { version: Version(number(0)?), position, at: time(12)?, body: names.to_owned() };
+    Some(Recorded { stream, summary, record })
 }
 
 pub fn corrupt(stream: StreamId, message: &str) -> StoreError {
@@ -156,12 +146,12 @@ mod tests {
     }
 
     fn stored() -> Vec<u8> {
-        [b"0000000000000042", &header(&write())[..]].concat()
+        [b"0000000000000042", &packed(&write())[..]].concat()
     }
 
     #[test]
     fn what_was_written_is_read() {
-        let (record, summary) = read(StreamId([7; 32]), &stored(), "naïve".into()).expect("whole");
+        let Recorded { record, summary, .. } = read(StreamId([7; 32]), &stored()).expect("whole");
         assert_eq!(record, Record { version: Version(259), position: Position(42), at: Timestamp(-1), body: "naïve".into() });
         assert_eq!(summary, write().summary);
     }
@@ -183,12 +173,11 @@ mod tests {
         for place in POSITION..stored.len() {
             let mut changed = stored.clone();
             changed[place] ^= 1;
-            read(StreamId([7; 32]), &changed, "naïve".into()).expect_err("changed header");
+            read(StreamId([7; 32]), &changed).expect_err("changed");
         }
-        read(StreamId([7; 32]), &stored, "naive".into()).expect_err("changed body");
-        read(StreamId([8; 32]), &stored, "naïve".into()).expect_err("another stream's");
+        read(StreamId([8; 32]), &stored).expect_err("another stream's");
         for length in 0..stored.len() {
-            read(StreamId([7; 32]), &stored[..length], "naïve".into()).expect_err("cut");
+            read(StreamId([7; 32]), &stored[..length]).expect_err("cut");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The Redis adapter against a real Redis that each test starts for itself.
 
 mod aof;
+mod cluster;
 mod conform;
 mod cuts;
 mod kills;
@@ -12,6 +13,7 @@ mod proxy;
 mod racing;
 mod server;
 mod settings;
+mod tls;
 mod worker;
 
 use std::time::{Duration, Instant};

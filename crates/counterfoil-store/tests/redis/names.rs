@@ -2,9 +2,10 @@
 
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Summary, Timestamp, ToolName};
-use counterfoil_store::{AppendError, Store, StoreError, Write};
+use counterfoil_store::redis::RedisOptions;
+use counterfoil_store::{AppendError, Position, Reach, Store, StoreError, Write};
 
-use crate::server::Server;
+use crate::server::{Server, open};
 use crate::{append, load, stream, summary, write};
 
 #[tokio::test]
@@ -23,47 +24,60 @@ async fn an_effect_is_found_by_tool_and_key() {
     append(&store, vec![Write { summary: moved, ..write(1, 2) }]).await.expect("an append");
     assert_eq!(server.cli(&["get", &name("bank.move")]), "failed");
     assert_eq!(server.cli(&["exists", &name("bank.pay")]), "0");
-    let bodies = server.cli(&["lrange", &format!("{{counterfoil}}:stream:{}", stream(1)), "0", "-1"]);
-    assert!(bodies.contains("{\"stream\":1,\"after\":2}"), "a person can read it: {bodies}");
+    let records = server.cli(&["hvals", "{counterfoil}:records"]);
+    assert!(records.contains("{\"stream\":1,\"after\":2}"), "a person can read it: {records}");
     store.prune(Timestamp(6), 10).await.expect("prune");
     assert_eq!(server.cli(&["keys", "*idemp*"]), "");
-    assert_eq!(server.cli(&["keys", "{counterfoil}:stream:*"]), format!("{{counterfoil}}:stream:{}", stream(2)));
+    assert_eq!(server.cli(&["hlen", "{counterfoil}:records"]), "2", "one tombstone, one record");
+    assert_eq!(server.cli(&["zcard", "{counterfoil}:expires"]), "0");
 }
 
 /// Someone who writes to the ledger's keys is noticed before anything of a batch is written, or when it is read.
 #[tokio::test]
 async fn foreign_hands() {
     let server = Server::durable();
-    let store = server.open().await;
+    // A look at the wrong moment would end the connection.
+    let store = open(&server.url(), RedisOptions::default()).await;
     append(&store, vec![write(1, 0)]).await.expect("an append");
-    let key = |number: u64| format!("{{counterfoil}}:stream:{}", stream(number));
-    let damaged = async |writes: Vec<Write>| match append(&store, writes).await {
-        Err(AppendError::Store(StoreError::Corrupt { message, .. })) => assert!(message.contains("someone else"), "{message}"),
-        other => panic!("{other:?}"),
-    };
-    server.cli(&["set", &key(3), "x"]);
-    damaged(vec![write(2, 0), write(1, 1), write(3, 0), write(4, 0)]).await;
-    assert_eq!((load(&store, 1).await.version.0, load(&store, 2).await.version.0), (1, 0), "what was written is taken back");
-    assert_eq!(server.cli(&["exists", &key(2), &key(4)]), "0");
-    server.cli(&["del", &key(3)]);
-    append(&store, vec![write(2, 0), write(1, 1), write(3, 0), write(4, 0)]).await.expect("the refused batch left no mark");
-    let tail = store.tail(counterfoil_store::Position(0), 10).await.expect("the ledger serves");
-    assert_eq!(tail.iter().map(|recorded| recorded.stream).collect::<Vec<_>>(), [1, 2, 1, 3, 4].map(stream));
-
-    for zset in ["log", "due", "expires", "by:1:ready:acme"] {
-        let zset = format!("{{counterfoil}}:{zset}");
-        server.cli(&["rename", &zset, "kept"]);
-        server.cli(&["set", &zset, "x"]);
-        damaged(vec![Write { summary: summary("ready"), ..write(5, 0) }]).await;
-        server.cli(&["del", &zset]);
-        server.cli(&["rename", "kept", &zset]);
+    append(
+        &store,
+        vec![Write { summary: Summary { due: Some(Timestamp(9)), expires: Some(Timestamp(9)), ..summary("ready") }, ..write(2, 0) }],
+    )
+    .await
+    .expect("an append");
+    append(&store, vec![write(2, 1)]).await.expect("an append");
+    for key in ["records", "log", "due", "expires", "by:1:ready:acme", "by:1:running:acme", "position"] {
+        let key = format!("{{counterfoil}}:{key}");
+        let there = server.cli(&["rename", &key, "kept"]) == "OK";
+        server.cli(&["hset", &key, "x", "x"]);
+        if key.ends_with("records") {
+            server.cli(&["del", &key]);
+            server.cli(&["set", &key, "x"]);
+        }
+        match append(&store, vec![Write { summary: summary("ready"), ..write(5, 0) }, write(2, 2)]).await {
+            Err(AppendError::Store(StoreError::Corrupt { message, .. })) => assert!(message.contains("someone else"), "{message}"),
+            other => panic!("{key}: {other:?}"),
+        }
+        server.cli(&["del", &key]);
+        if there {
+            server.cli(&["rename", "kept", &key]);
+        }
     }
-    assert_eq!(load(&store, 5).await.version.0, 0);
+    assert_eq!((load(&store, 5).await.version.0, load(&store, 2).await.version.0), (0, 2));
+    let tail = store.tail(Position(0), 10).await.expect("the ledger serves");
+    assert_eq!(tail.iter().map(|recorded| recorded.stream).collect::<Vec<_>>(), [1, 2, 2].map(stream));
 
-    server.cli(&["lset", &key(1), "1", "{\"stream\":1,\"after\":9}"]);
-    let error = store.load(stream(1), counterfoil_store::Reach::Whole).await.expect_err("a changed body");
+    let change = |command: &str| {
+        let field = "ARGV[1]:gsub('..', function(h) return string.char(tonumber(h, 16)) end)";
+        let script = format!("local f = {field} return redis.call({command})");
+        server.cli(&["eval", &script, "1", "{counterfoil}:records", &stream(1).to_string()]);
+    };
+    change("'HSET', KEYS[1], f, (redis.call('HGET', KEYS[1], f):gsub('after', 'later'))");
+    let error = store.load(stream(1), Reach::Whole).await.expect_err("a changed body");
     assert!(matches!(&error, StoreError::Corrupt { message, .. } if message.contains("checksum")), "{error}");
-    server.cli(&["del", &key(2)]);
-    let error = store.load(stream(2), counterfoil_store::Reach::Whole).await.expect_err("missing records");
+    change("'HSET', KEYS[1], f, (redis.call('HGET', KEYS[1], f):gsub('later', 'after'))");
+    append(&store, vec![write(1, 1)]).await.expect("as it was");
+    change("'HDEL', KEYS[1], f .. '\\0\\0\\0\\0\\0\\0\\0\\1'");
+    let error = store.load(stream(1), Reach::Whole).await.expect_err("a missing record");
     assert!(matches!(&error, StoreError::Corrupt { message, .. } if message.contains("missing")), "{error}");
 }

@@ -106,7 +106,7 @@ async fn keys_of_someone_else() {
     check(&["set", "{counterfoil}:meta", "x"]).await;
     check(&["hset", "{counterfoil}:meta", "product", "other", "format", "1"]).await;
     check(&["hset", "{counterfoil}:meta", "name", "x"]).await;
-    check(&["set", "{counterfoil}:heads", "x"]).await;
+    check(&["set", "{counterfoil}:records", "x"]).await;
     check(&["set", "{counterfoil}:mine", "x"]).await;
     server.cli(&["flushall"]);
     server.cli(&["set", "mine", "x"]);

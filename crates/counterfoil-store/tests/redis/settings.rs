@@ -97,6 +97,20 @@ async fn a_server_that_went_back() {
     }
 }
 
+/// Tried at the start; who takes rights away later has a batch that is written in part, and is told so.
+#[tokio::test]
+async fn rights_that_are_taken_away() {
+    let server = Server::durable();
+    server.cli(&["acl", "setuser", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    let store = open(&format!("redis://app:pw@127.0.0.1:{}", server.port()), options()).await;
+    server.cli(&["acl", "setuser", "app", "-set"]);
+    let (message, written) = unavailable(append(&store, vec![write(1, 0)]).await);
+    assert_eq!(written, Written::No, "refused at the first write: {message}");
+    server.cli(&["acl", "setuser", "app", "+set", "-mset"]);
+    let error = append(&store, vec![write(1, 0)]).await.expect_err("refused at the last write");
+    assert!(matches!(&error, AppendError::Store(StoreError::Corrupt { message, .. }) if message.contains("written in part")), "{error}");
+}
+
 #[tokio::test]
 async fn scripts_that_redis_forgot() {
     let server = Server::durable();
