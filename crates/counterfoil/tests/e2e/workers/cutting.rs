@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::load::{CONFIG, Load, settled};
+use super::load::{CONFIG, Load, addresses_of, settled};
 use super::proxy::Proxy;
 use super::shared::{Kind, Shared};
 use crate::http::server::Server;
@@ -21,8 +21,7 @@ fn connections_are_cut(kind: Kind) {
     let proxy = Proxy::start(shared.port());
     let store = shared.url_at(proxy.port);
     let workers: Vec<Server> = (0..2).map(|_| Server::start_with(&shared.lab, &["--store", &store])).collect();
-    let addresses = workers.iter().map(|worker| worker.address).collect();
-    let told = Load::during(seed, addresses, |load| {
+    let told = Load::during(seed, addresses_of(&workers), |load| {
         for _ in 0..CUTS {
             proxy.cut_after(dice.roll(BYTES_MAX) as usize);
             load.wait_acks(1 + dice.roll(4) as usize);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::load::{CONFIG, Load, settled};
+use super::load::{CONFIG, Load, addresses_of, settled};
 use super::shared::{Kind, Shared};
 use crate::http::server::Server;
 use crate::kill_loop::{Dice, variable};
@@ -18,8 +18,7 @@ fn killed_workers_double_nothing_and_lose_nothing(kind: Kind) {
     let shared = Shared::new(kind, CONFIG);
     shared.lab.world.then("/keyed", json!({ "dedupe": true }));
     let mut workers: Vec<Server> = (0..WORKERS).map(|_| Server::start(&shared.lab)).collect();
-    let addresses = workers.iter().map(|worker| worker.address).collect();
-    let told = Load::during(seed, addresses, |load| {
+    let told = Load::during(seed, addresses_of(&workers), |load| {
         for _ in 0..kills {
             load.wait_answers(dice.roll(4));
             let place = dice.roll(WORKERS as u64) as usize;

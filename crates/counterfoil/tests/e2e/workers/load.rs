@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::shared::Shared;
 use super::{PATIENCE, until};
-use crate::http::server::{Asking, Reply, request};
+use crate::http::server::{Asking, Reply, Server, request};
 use crate::kill_loop::{Acked, Dice, TOOLS, audit};
 use crate::lab::EXIT_DONE;
 
@@ -42,6 +42,7 @@ tools:
 "#;
 
 pub struct Load {
+    tools: &'static [&'static str],
     servers: Mutex<Vec<SocketAddr>>,
     told: Mutex<Told>,
     changed: Condvar,
@@ -69,7 +70,12 @@ impl Told {
 impl Load {
     /// Asks for as long as `meanwhile` takes, and gives what was told.
     pub fn during(seed: u64, servers: Vec<SocketAddr>, meanwhile: impl FnOnce(&Self)) -> Told {
-        let load = Self { servers: Mutex::new(servers), told: Mutex::default(), changed: Condvar::new(), over: AtomicBool::new(false) };
+        Self::with(&TOOLS, seed, servers, meanwhile)
+    }
+
+    pub fn with(tools: &'static [&'static str], seed: u64, servers: Vec<SocketAddr>, meanwhile: impl FnOnce(&Self)) -> Told {
+        let (servers, told) = (Mutex::new(servers), Mutex::default());
+        let load = Self { tools, servers, told, changed: Condvar::new(), over: AtomicBool::new(false) };
         std::thread::scope(|scope| {
             for lane in 0..LANES {
                 let load = &load;
@@ -131,7 +137,7 @@ impl Load {
         // A lane that fails ends the others, so that the test ends.
         let _over = Over(self);
         for number in 0.. {
-            let tool = TOOLS[dice.roll(3) as usize];
+            let tool = self.tools[dice.roll(self.tools.len() as u64) as usize];
             let key = format!("{tool}-{lane}-{number}");
             self.note(|told| told.asked.push(key.clone()));
             while !self.over.load(Ordering::SeqCst) && !self.ask(tool, &key, &mut dice) {
@@ -186,6 +192,10 @@ impl Drop for Over<'_> {
         self.0.over.store(true, Ordering::SeqCst);
         self.0.changed.notify_all();
     }
+}
+
+pub fn addresses_of(servers: &[Server]) -> Vec<SocketAddr> {
+    servers.iter().map(|server| server.address).collect()
 }
 
 fn call(mut asking: Asking, server: SocketAddr, tool: &str, key: &str) -> std::io::Result<Reply> {

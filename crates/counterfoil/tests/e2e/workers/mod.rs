@@ -6,6 +6,7 @@
 mod breaking;
 mod cutting;
 mod killing;
+mod lending;
 mod load;
 mod losing;
 mod outages;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::load::{CONFIG, Load, settled};
+use super::load::{CONFIG, Load, addresses_of, settled};
 use super::shared::{Kind, Shared};
 use crate::http::server::Server;
 use crate::kill_loop::{Dice, variable};
@@ -18,13 +18,14 @@ fn the_database_goes_down_and_comes_back(kind: Kind) {
     let shared = Shared::new(kind, CONFIG);
     shared.lab.world.then("/keyed", json!({ "dedupe": true }));
     let workers: Vec<Server> = (0..2).map(|_| Server::start(&shared.lab)).collect();
-    let addresses = workers.iter().map(|worker| worker.address).collect();
-    let told = Load::during(seed, addresses, |load| {
+    let told = Load::during(seed, addresses_of(&workers), |load| {
         for round in 0..ROUNDS {
             load.wait_acks(1 + dice.roll(8) as usize);
             shared.down();
             if round % LONG_EVERY == 0 {
                 load.wait_refusals(1);
+                assert_eq!(workers[0].get("/readyz").status, 503);
+                assert_eq!(workers[0].get("/healthz").status, 200);
             }
             shared.up();
         }

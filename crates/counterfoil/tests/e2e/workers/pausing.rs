@@ -1,16 +1,23 @@
 //! A-45. A worker is paused past its lease and comes back: its commit is refused and kept as evidence, and it dispatches nothing.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::load::{self, Load};
 use super::proxy::Proxy;
 use super::shared::{Kind, Shared};
 use super::until;
 use crate::http::server::Server;
+use crate::kill_loop::{Dice, variable};
 use crate::lab::{EXIT_DONE, Run};
 use crate::parts::Process;
+
+const PAUSES: u64 = 12;
+/// Longer than a lease of a second.
+const PAUSE: Duration = Duration::from_millis(1_300);
 
 /// Three ways to take over: not at all, by asking, by doing it again under the same key.
 const CONFIG: &str = r#"
@@ -106,6 +113,41 @@ fn a_worker_paused_before_it_dispatches_does_not_dispatch(kind: Kind) {
         let data: Value = other.call(tool, "k", "{}").envelope(200, "success").at("/data");
         assert_eq!(back.at("/data"), data, "{tool}");
     }
+}
+
+/// Workers are paused past their leases at any moment, one after the other.
+///
+/// Without `probed`: a worker that is paused after its last look at its permit, and before its request has left, sends it when it comes back. Then
+/// it may be too late for whoever asked the world meanwhile. Nothing can stop that request (see docs/guarantees.md).
+fn paused_workers_double_nothing_and_lose_nothing(kind: Kind) {
+    let seed = variable("COUNTERFOIL_KILL_SEED", u64::from(std::process::id()) << 20 | 1);
+    println!("COUNTERFOIL_KILL_SEED={seed}");
+    let mut dice = Dice(seed | 1);
+    let shared = Shared::new(kind, load::CONFIG);
+    shared.lab.world.then("/keyed", json!({ "dedupe": true }));
+    let workers: Vec<Server> = (0..3).map(|_| Server::start(&shared.lab)).collect();
+    let told = Load::with(&["never", "keyed"], seed, load::addresses_of(&workers), |load| {
+        for _ in 0..PAUSES {
+            load.wait_acks(dice.roll(6) as usize);
+            let worker = &workers[dice.roll(3) as usize];
+            worker.signal(Signal::STOP);
+            std::thread::sleep(PAUSE);
+            worker.signal(Signal::CONT);
+        }
+        load.wait_acks(20);
+    });
+    assert_eq!(told.lost, 0, "each call was answered");
+    load::settled(&shared, &told);
+}
+
+#[test]
+fn a_45_paused_workers_double_nothing_and_lose_nothing_on_postgres() {
+    paused_workers_double_nothing_and_lose_nothing(Kind::Postgres);
+}
+
+#[test]
+fn a_45_paused_workers_double_nothing_and_lose_nothing_on_redis() {
+    paused_workers_double_nothing_and_lose_nothing(Kind::Redis);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn a_waiter_is_told(kind: Kind) {
         let second = second.reply().expect("an answer").envelope(200, "success");
         assert_eq!((second.at("/data"), second.is_replay()), (first.at("/data"), true));
         let log = log_of(lab);
-        let last = log[begun..].lines().filter(|line| line.contains("\"looks again\"")).next_back().expect("it looked");
+        let last = log[begun..].lines().rfind(|line| line.contains("\"looks again\"")).expect("it looked");
         told += usize::from(last.contains("\"told\":true"));
     }
     // It also looks by itself, once a second, and may find the answer in the moment before it is told.
