@@ -137,6 +137,8 @@ fn paused_workers_double_nothing_and_lose_nothing(kind: Kind) {
         load.wait_acks(20);
     });
     assert_eq!(told.lost, 0, "each call was answered");
+    let seen = shared.lab.world.seen("/keyed");
+    println!("{} taken over and sent again", seen.arrived - seen.acted);
     load::settled(&shared, &told);
 }
 
