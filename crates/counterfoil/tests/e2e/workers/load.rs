@@ -149,12 +149,27 @@ impl Load {
         }
     }
 
-    /// Whether there is no more to ask.
+    /// Asks this server for everything that nobody has an answer to yet: what others are at, it takes over.
+    pub fn take_over(&self, server: SocketAddr) {
+        let open: Vec<String> = {
+            let told = self.told();
+            told.asked.iter().filter(|key| !told.acked.contains_key(*key)).cloned().collect()
+        };
+        for key in open {
+            self.ask_at(server, key.split('-').next().expect("a key begins with its tool"), &key);
+        }
+    }
+
     fn ask(&self, tool: &str, key: &str, dice: &mut Dice) -> bool {
         let server = {
             let servers = self.servers.lock().expect("no panic");
             servers[dice.roll(servers.len() as u64) as usize]
         };
+        self.ask_at(server, tool, key)
+    }
+
+    /// Whether there is no more to ask.
+    fn ask_at(&self, server: SocketAddr, tool: &str, key: &str) -> bool {
         // Nobody there: it was killed, and another will be.
         let Ok(asking) = Asking::to(server) else { return false };
         let Ok(reply) = call(asking, server, tool, key) else {
@@ -164,7 +179,11 @@ impl Load {
         let (status, code) = (reply.at("/status"), reply.at("/error/code"));
         match (reply.status, status.as_str()) {
             (200, Some("success")) => {
-                self.note(|told| drop(told.acked.insert(key.to_owned(), reply.at("/data").to_string())));
+                let data = reply.at("/data").to_string();
+                self.note(|told| {
+                    let before = told.acked.insert(key.to_owned(), data.clone());
+                    assert!(before.is_none_or(|before| before == data), "{key} was answered twice, and differently");
+                });
                 true
             }
             // A person is needed; the audit will be one.

@@ -1,7 +1,6 @@
 //! A-45. A worker is paused past its lease and comes back: its commit is refused and kept as evidence, and it dispatches nothing.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -15,9 +14,8 @@ use crate::kill_loop::{Dice, variable};
 use crate::lab::{EXIT_DONE, Run};
 use crate::parts::Process;
 
-const PAUSES: u64 = 12;
-/// Longer than a lease of a second.
-const PAUSE: Duration = Duration::from_millis(1_300);
+const PAUSES: u64 = 15;
+const WORKERS: usize = 3;
 
 /// Three ways to take over: not at all, by asking, by doing it again under the same key.
 const CONFIG: &str = r#"
@@ -125,20 +123,22 @@ fn paused_workers_double_nothing_and_lose_nothing(kind: Kind) {
     let mut dice = Dice(seed | 1);
     let shared = Shared::new(kind, load::CONFIG);
     shared.lab.world.then("/keyed", json!({ "dedupe": true }));
-    let workers: Vec<Server> = (0..3).map(|_| Server::start(&shared.lab)).collect();
+    let workers: Vec<Server> = (0..WORKERS).map(|_| Server::start(&shared.lab)).collect();
     let told = Load::with(&["never", "keyed"], seed, load::addresses_of(&workers), |load| {
         for _ in 0..PAUSES {
             load.wait_acks(dice.roll(6) as usize);
-            let worker = &workers[dice.roll(3) as usize];
-            worker.signal(Signal::STOP);
-            std::thread::sleep(PAUSE);
-            worker.signal(Signal::CONT);
+            let place = dice.roll(WORKERS as u64) as usize;
+            workers[place].signal(Signal::STOP);
+            load.take_over(workers[(place + 1) % WORKERS].address);
+            workers[place].signal(Signal::CONT);
         }
         load.wait_acks(20);
     });
     assert_eq!(told.lost, 0, "each call was answered");
     let seen = shared.lab.world.seen("/keyed");
-    println!("{} taken over and sent again", seen.arrived - seen.acted);
+    let again = seen.arrived - seen.acted;
+    println!("taken over: {again} sent again, {} in doubt", told.doubts);
+    assert!(again + told.doubts > 0, "no pause hit anything");
     load::settled(&shared, &told);
 }
 
