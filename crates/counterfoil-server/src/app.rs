@@ -1,7 +1,9 @@
 //! What all handlers share, and the one way in which a mutation is made.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::response::Response;
@@ -44,7 +46,6 @@ pub struct Limits {
     pub answer_within: Duration,
     pub connections_max: usize,
     pub head_bytes_max: usize,
-    pub headers_max: usize,
 }
 
 impl Default for Limits {
@@ -55,7 +56,6 @@ impl Default for Limits {
             answer_within: Duration::from_secs(600),
             connections_max: 4096,
             head_bytes_max: 64 << 10,
-            headers_max: 100,
         }
     }
 }
@@ -187,6 +187,15 @@ impl App {
                 Ok(()) => return Ok(respond(stored, false)),
             }
         }
+    }
+}
+
+/// What comes of `work` if it takes no longer than `limit`. A timer is made only for what is not ready at once, which most is.
+pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    match poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => tokio::time::timeout(limit, work).await.ok(),
     }
 }
 
