@@ -1,12 +1,16 @@
 //! Keeps the leases of running attempts alive: one task for all of them.
 //!
-//! An attempt shorter than a third of its lease never costs a write. One whose lease could not be extended is told that its permit is lost.
+//! An attempt shorter than a third of its lease never costs a write. One whose lease could not be extended is told that its permit is lost: because
+//! someone else has it, or because it ran out while the store said nothing. No lease waits for the extension of another.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use counterfoil_core::EffectKey;
+use counterfoil_store::{StoreError, Written};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -37,7 +41,8 @@ struct Watched {
 
 struct Entry {
     lease: Arc<Lease>,
-    due: Instant,
+    /// `None` while it is being extended.
+    due: Option<Instant>,
 }
 
 /// Ends the watch when dropped.
@@ -59,7 +64,7 @@ impl Heartbeat {
         let mut watched = self.shared.lock();
         let id = watched.next;
         watched.next += 1;
-        watched.leases.insert(id, Entry { lease, due });
+        watched.leases.insert(id, Entry { lease, due: Some(due) });
         if watched.wakes_at.is_none_or(|at| due < at) {
             self.shared.sooner.notify_one();
         }
@@ -96,45 +101,66 @@ impl Shared {
 }
 
 async fn beat(shared: Arc<Shared>, ledger: Arc<Ledger>) {
+    let mut extending = FuturesUnordered::new();
     loop {
         let wake = {
             let mut watched = shared.lock();
-            let soonest = watched.leases.values().map(|e| e.due).min();
+            let soonest = watched.leases.values().filter_map(|e| e.due).min();
             watched.wakes_at = soonest;
             soonest
         };
-        let sooner = shared.sooner.notified();
-        match wake {
-            None => sooner.await,
-            Some(at) => {
-                tokio::select! {
-                    () = sooner => continue,
-                    () = tokio::time::sleep_until(at) => {}
+        tokio::select! {
+            () = shared.sooner.notified() => {}
+            () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {
+                let now = Instant::now();
+                // Together, so that all of them share one flush.
+                for (id, entry) in shared.lock().leases.iter_mut().filter(|(_, entry)| entry.due.is_some_and(|due| due <= now)) {
+                    entry.due = None;
+                    extending.push(extend(&ledger, *id, entry.lease.clone()));
                 }
             }
-        }
-        let now = Instant::now();
-        let due: Vec<(u64, Arc<Lease>)> =
-            shared.lock().leases.iter().filter(|(_, e)| e.due <= now).map(|(id, e)| (*id, e.lease.clone())).collect();
-        // Together, so that all of them share one flush.
-        let extended = futures_util::future::join_all(due.iter().map(|(_, lease)| ledger.extend(lease))).await;
-        let mut watched = shared.lock();
-        for ((id, lease), result) in due.iter().zip(extended) {
-            let again = match result {
-                Ok(()) => lease.length / EXTEND_AT,
-                Err(LedgerError::Conflict) => {
-                    tracing::warn!(effect = %lease.key, "the permit was lost: another worker took over, or the effect was cancelled");
-                    watched.leases.remove(id);
-                    continue;
-                }
-                Err(error) => {
-                    tracing::error!(effect = %lease.key, %error, "a lease could not be extended");
-                    (lease.length / EXTEND_AT / 4).max(Duration::from_millis(10))
-                }
-            };
-            if let Some(entry) = watched.leases.get_mut(id) {
-                entry.due = now + again;
-            }
+            Some((id, lease, result)) = extending.next() => settle(&shared, &ledger, id, &lease, result),
         }
     }
+}
+
+/// Not longer than it can help: a store that says nothing is as good as one that says no.
+async fn extend(ledger: &Ledger, id: u64, lease: Arc<Lease>) -> (u64, Arc<Lease>, Result<(), LedgerError>) {
+    // One that ran out, as after a pause, is tried once all the same: it may be that nobody took over.
+    let within = ledger.left(&lease).max(again_after(&lease));
+    let result = tokio::time::timeout(within, ledger.extend(&lease)).await.unwrap_or_else(|_| {
+        let message = format!("no answer within {within:?}");
+        Err(StoreError::Unavailable { message, written: Written::Perhaps }.into())
+    });
+    (id, lease, result)
+}
+
+fn settle(shared: &Shared, ledger: &Ledger, id: u64, lease: &Lease, result: Result<(), LedgerError>) {
+    let mut watched = shared.lock();
+    let again = match result {
+        Ok(()) => lease.length / EXTEND_AT,
+        Err(LedgerError::Conflict) => {
+            tracing::warn!(effect = %lease.key, "the permit was lost: another worker took over, or the effect was cancelled");
+            watched.leases.remove(&id);
+            return;
+        }
+        Err(error) if ledger.left(lease).is_zero() => {
+            tracing::error!(effect = %lease.key, %error, "the permit was lost: the lease ran out and could not be extended");
+            lease.lose();
+            watched.leases.remove(&id);
+            return;
+        }
+        Err(error) => {
+            tracing::error!(effect = %lease.key, %error, "a lease could not be extended");
+            again_after(lease)
+        }
+    };
+    if let Some(entry) = watched.leases.get_mut(&id) {
+        entry.due = Some(Instant::now() + again);
+    }
+}
+
+/// When an extension that failed is tried again.
+fn again_after(lease: &Lease) -> Duration {
+    (lease.length / EXTEND_AT / 4).max(Duration::from_millis(10))
 }

@@ -350,6 +350,11 @@ impl Ledger {
         }
     }
 
+    /// How long the lease lasts for certain.
+    pub fn left(&self, lease: &Lease) -> Duration {
+        lease.until().since(self.clock.latest())
+    }
+
     /// Keeps what a holder says whose claim was lost.
     pub async fn report_late(&self, holding: &Holding, outcome: LateOutcome, at: Timestamp) -> Result<Reported, LedgerError> {
         holding.lease.lose();

@@ -647,8 +647,10 @@ impl Inner {
             }
             let nap = until.min(patience).since(now);
             let nap = if foreign { nap.min(self.ledger.wakeups().look_every()) } else { nap };
+            tracing::debug!(effect = %task.key, foreign, "waits");
             // Either end leads to another look.
-            drop(tokio::time::timeout(nap, woken).await);
+            let told = tokio::time::timeout(nap, woken).await.is_ok();
+            tracing::debug!(effect = %task.key, told, "looks again");
         }
     }
 

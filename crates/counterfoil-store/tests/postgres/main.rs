@@ -9,11 +9,11 @@ mod opening;
 mod outage;
 mod proxy;
 mod racing;
-mod server;
 mod tls;
 
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{StreamId, Summary, Tenant, Timestamp};
+use counterfoil_servers::postgres as server;
 use counterfoil_store::{AppendError, Batch, History, Position, Reach, Store, StoreError, Version, Write};
 
 fn stream(number: u64) -> StreamId {

@@ -11,7 +11,6 @@ mod names;
 mod opening;
 mod proxy;
 mod racing;
-mod server;
 mod settings;
 mod tls;
 mod worker;
@@ -20,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{StreamId, Summary, Tenant, Timestamp, ToolName};
+use counterfoil_servers::redis as server;
 use counterfoil_store::redis::Redis;
 use counterfoil_store::{AppendError, Batch, History, Position, Reach, Store, StoreError, Version, Write};
 

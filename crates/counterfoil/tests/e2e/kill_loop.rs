@@ -18,7 +18,7 @@ use crate::world::Seen;
 const ROUNDS: u64 = 200;
 /// New calls in each round.
 const CALLS: u64 = 6;
-const TOOLS: [&str; 3] = ["never", "probed", "keyed"];
+pub const TOOLS: [&str; 3] = ["never", "probed", "keyed"];
 
 const CONFIG_TEXT: &str = r#"
 tools:
@@ -37,10 +37,10 @@ tools:
 "#;
 
 /// A small generator of its own: the same seed is the same run.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    pub fn roll(&mut self, sides: u64) -> u64 {
         // xorshift64*
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -67,7 +67,7 @@ pub fn variable(name: &str, default: u64) -> u64 {
 }
 
 /// What the worker said of each call that it answered.
-type Acked = BTreeMap<String, String>;
+pub type Acked = BTreeMap<String, String>;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_35_hundreds_of_kills_double_nothing_and_lose_nothing() {
@@ -154,7 +154,7 @@ fn run_and_kill(lab: &Lab, keys: &[String], moment: &Moment, acked: &mut Acked) 
 }
 
 /// Settles everything, and compares the world with what was acknowledged.
-async fn audit(lab: &Lab, all: &[String], acked: &Acked) {
+pub async fn audit(lab: &Lab, all: &[String], acked: &Acked) {
     let recovered = lab.json(&["recover"]);
     assert_eq!(recovered.code, EXIT_DONE, "{recovered:?}");
     assert_eq!(lab.listed("running"), Vec::<Value>::new(), "nothing is stuck");

@@ -2,7 +2,7 @@
 //!
 //! Tests are named after the scenarios they show. Each has a directory, a ledger and a world of its own, so all of them run at once; each asserts
 //! on the world's counter and on what was answered, never on the ledger's records alone. Nothing sleeps where an event can be awaited.
-//! Variables: `COUNTERFOIL_KILL_ROUNDS` (how often the worker is killed) and `COUNTERFOIL_KILL_SEED`; `COUNTERFOIL_LIN_HISTORIES` (how many histories of
+//! Variables: `COUNTERFOIL_KILL_ROUNDS` (how often the worker is killed), `COUNTERFOIL_WORKER_KILLS` (how many of many) and `COUNTERFOIL_KILL_SEED`; `COUNTERFOIL_LIN_HISTORIES` (how many histories of
 //! concurrent clients are checked) and `COUNTERFOIL_LIN_SEED`.
 
 mod backups;
@@ -23,4 +23,5 @@ mod replays;
 mod retries;
 mod tokens;
 mod worker;
+mod workers;
 mod world;

@@ -55,7 +55,7 @@ fn tools() {
     assert_eq!(parse("tols: {}\n").unwrap_err(), ["1:1: tols: unknown field; did you mean \"tools\"?"]);
     assert_eq!(
         parse("just words\n").unwrap_err(),
-        ["1:1: found the text \"just words\"; expected a map of store, mode, i_accept_duplicates, tenant, env, …"]
+        ["1:1: found the text \"just words\"; expected a map of store, mode, i_accept_duplicates, allow_volatile, tenant, …"]
     );
 }
 

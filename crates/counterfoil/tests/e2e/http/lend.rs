@@ -5,14 +5,14 @@ use serde_json::json;
 use super::server::{Reply, Server};
 use crate::lab::Lab;
 
-const CONFIG: &str =
+pub const CONFIG: &str =
     "tools:\n  pack:\n    client: {}\n    lease: 30s\n  charge:\n    http: { method: POST, url: \"WORLD/charge\", json: \"${args}\" }\n";
 
-fn acquire(server: &Server, request: &str, key: &str, more: &str) -> Reply {
+pub fn acquire(server: &Server, request: &str, key: &str, more: &str) -> Reply {
     server.post("/v1/effects/acquire", request, &format!(r#"{{"tool":"pack","args":{{"box":7}},"key":"{key}"{more}}}"#))
 }
 
-fn report(server: &Server, permit: &Reply, word: &str, request: &str, body: &str) -> Reply {
+pub fn report(server: &Server, permit: &Reply, word: &str, request: &str, body: &str) -> Reply {
     let path = format!("/v1/effects/{}/{word}", permit.text("/effect"));
     server.post(&path, request, &format!(r#"{{"fence":{},{body}}}"#, permit.at("/fence")))
 }

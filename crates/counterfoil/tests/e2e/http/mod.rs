@@ -7,7 +7,7 @@ mod bad_input;
 mod calls;
 mod crashes;
 mod document;
-mod lend;
+pub mod lend;
 mod linear;
 mod operations;
 mod requests;

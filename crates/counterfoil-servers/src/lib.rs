@@ -1,0 +1,6 @@
+//! Database servers that a test starts for itself: on a free port, in a folder that goes away, ended by their process id.
+//!
+//! For tests alone. Nothing here relies on a server that happens to run, and none outlives the value that started it.
+
+pub mod postgres;
+pub mod redis;

@@ -1,0 +1,82 @@
+//! A-45. A worker that cannot reach the ledger loses its lease: it dispatches nothing, what runs is told to stop, and another takes over.
+
+use serde_json::{Value, json};
+
+use super::proxy::Proxy;
+use super::shared::{Kind, Shared};
+use super::until;
+use crate::http::server::Server;
+
+const CONFIG: &str = r#"
+tools:
+  job:
+    command: ["/bin/sh", "-c", "echo $$ >> started; exec sleep 600"]
+    lease: 1s
+    timeout: 600s
+    wait_max: 60s
+  charge:
+    http: { method: POST, url: "WORLD/charge", json: "${args}" }
+"#;
+
+/// How the ledger is out of reach.
+#[derive(Clone, Copy)]
+enum Away {
+    /// Connections end, and none can be made.
+    Cut,
+    /// Nobody answers any more, and nothing ends.
+    Silent,
+}
+
+fn a_worker_that_is_cut_off_stops(kind: Kind, away: Away) {
+    let shared = Shared::new(kind, CONFIG);
+    let lab = &shared.lab;
+    let proxy = Proxy::start(shared.port());
+    let lonely = Server::start_with(lab, &["--store", &shared.url_at(proxy.port)]);
+    let other = Server::start(lab);
+    let running = lonely.begin("POST", "/v1/tools/job/call", &[("idempotency-key", "k")], "{}");
+    let started = || std::fs::read_to_string(lab.path("started")).unwrap_or_default();
+    let pid = until("the command runs", || started().strip_suffix('\n').map(str::to_owned));
+    let runs = || std::path::Path::new(&format!("/proc/{pid}")).exists();
+    assert!(runs());
+    match away {
+        Away::Cut => proxy.cut(),
+        Away::Silent => proxy.silence(),
+    }
+    // Nothing new is begun that cannot be recorded.
+    lonely.call("charge", "c", "{}").problem(503, "store_unavailable");
+    assert_eq!(lab.world.seen("/charge").arrived, 0);
+    // What runs is stopped, although nobody can tell it that another took over.
+    until("the command is told to stop", || (!runs()).then_some(()));
+    // And another does take over, while the first is still away.
+    let taken = other.call("job", "k", "{}").envelope(200, "in_doubt");
+    assert_eq!(taken.at("/error/cause"), "worker_lost", "{taken:?}");
+    proxy.mend();
+    // What it has to say comes in by itself.
+    let effect = format!("/v1/effects/{}", taken.text("/effect"));
+    let shown = until("its report is in", || Some(other.get(&effect)).filter(|shown| shown.at("/late/0") != Value::Null));
+    assert_eq!(shown.at("/state"), "in_doubt", "{shown:?}");
+    assert_eq!(running.reply().expect("an answer").at("/status"), "in_doubt");
+    assert_eq!(started(), format!("{pid}\n"), "it was begun once");
+    until("it serves again", || (lonely.call("charge", "c", "{}").at("/status") == json!("success")).then_some(()));
+    assert_eq!(lab.world.acted("/charge"), 1);
+}
+
+#[test]
+fn a_45_cut_off_it_stops_and_another_takes_over_on_postgres() {
+    a_worker_that_is_cut_off_stops(Kind::Postgres, Away::Cut);
+}
+
+#[test]
+fn a_45_cut_off_it_stops_and_another_takes_over_on_redis() {
+    a_worker_that_is_cut_off_stops(Kind::Redis, Away::Cut);
+}
+
+#[test]
+fn a_45_unheard_it_stops_and_another_takes_over_on_postgres() {
+    a_worker_that_is_cut_off_stops(Kind::Postgres, Away::Silent);
+}
+
+#[test]
+fn a_45_unheard_it_stops_and_another_takes_over_on_redis() {
+    a_worker_that_is_cut_off_stops(Kind::Redis, Away::Silent);
+}
