@@ -1,15 +1,15 @@
 //! Reads a whole ledger and says what does not fit together. Changes nothing.
 //!
 //! The tail gives every record once; then each stream is loaded, each effect folded, and what the store lists (due, searches,
-//! tombstones) is held against it. What must stay true: bodies are not kept, only some 100 bytes per stream; a ledger may be in use
-//! meanwhile: what moved on since it was read is no problem.
+//! tombstones) is held against it. What must stay true: bodies are not kept, only some 100 bytes per stream and 64 per receipt; a ledger may
+//! be in use meanwhile: what moved on since it was read is no problem.
 
 use std::collections::BTreeMap;
 
 use counterfoil_core::ids::Digest32;
-use counterfoil_core::receipt::{self, ChainHead};
+use counterfoil_core::receipt::{self, ChainHead, ReceiptId};
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{Effect, StreamId, Summary, Timestamp};
+use counterfoil_core::{Effect, EffectKey, StreamId, Summary, Timestamp};
 use counterfoil_store::copy::Digest;
 use counterfoil_store::spread::{Map, Set};
 use counterfoil_store::{AppendError, Batch, Graves, History, Position, Query, Reach, Record, Recorded, Store, StoreError};
@@ -68,6 +68,8 @@ struct Check<'a> {
     digest: Digest,
     streams: Map<Stand>,
     chains: Map<ChainHead>,
+    /// Which effect each receipt says has ended.
+    ends: Vec<(EffectKey, ReceiptId)>,
     /// Which searches there are, and how many streams each must find.
     lists: BTreeMap<(String, u8), u64>,
     last: Position,
@@ -82,12 +84,14 @@ pub async fn check(store: &dyn Store, graves: &dyn Graves, mut told: impl FnMut(
         digest: Digest::default(),
         streams: Map::default(),
         chains: Map::default(),
+        ends: Vec::new(),
         lists: BTreeMap::new(),
         last: Position(0),
     };
     let end = check.end().await?;
     check.read(|records, at| told(records, at, end)).await?;
     check.load().await?;
+    check.ends().await?;
     check.due().await?;
     check.search().await?;
     check.tombstones().await?;
@@ -241,6 +245,7 @@ impl Check<'_> {
             Ok((head, receipts)) => {
                 self.chains.insert(*stream, head);
                 self.report.receipts += receipts.len() as u64;
+                self.ends.extend(receipts.into_iter().map(|receipt| (receipt.effect, receipt.id)));
             }
             Err(error) => {
                 self.problem(place_of(stream, record.version.0, record.position), format!("the receipt chain does not hold: {error}"));
@@ -309,6 +314,25 @@ impl Check<'_> {
             }
             Some(_) => {}
         }
+    }
+
+    /// Every receipt speaks of a record that is there: one that is lost at the end of its stream is missed by nothing else.
+    async fn ends(&mut self) -> Result<(), StoreError> {
+        for (effect, receipt) in std::mem::take(&mut self.ends) {
+            let stream = StreamId::effect(&effect);
+            let version = self.streams.get(&stream).map_or(0, |stand| stand.version);
+            if (1..=version).rev().any(|ending| ReceiptId::new(&effect, ending) == receipt) {
+                continue;
+            }
+            match self.store.load(stream, Reach::Newest(0)).await {
+                // Pruned; or it ended since the tail was read, and the chain was not.
+                Ok(now) if now.expired || now.version.0 > version => {}
+                Err(StoreError::Corrupt { .. }) => {}
+                Ok(_) => self.problem(format!("stream {stream}"), format!("its record that receipt {receipt} proves is missing")),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Whether the stream stands where the tail left it.

@@ -494,8 +494,8 @@ Prints the count and a digest over all records; `counterfoil store check` of eit
 
 const CHECK_HELP: &str = "\
 Reads everything and changes nothing. Checked are: that every record can be read, that positions grow and that no stream has a gap, that a load
-gives what the log has, that every effect folds and has the summary that is stored with it, that every receipt follows the one before, that
-what is due and what searches find is what the records say, and that tombstones have no records.
+gives what the log has, that every effect folds and has the summary that is stored with it, that every receipt follows the one before and that what
+it proves is there, that what is due and what searches find is what the records say, and that tombstones have no records.
 
 Exit code 0: all of it holds. 1: each problem is printed with its place.";
 
