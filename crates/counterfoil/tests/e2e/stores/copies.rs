@@ -45,6 +45,11 @@ fn a_copy_follows_its_source_and_refuses_another() {
     let (from, to) = ("sqlite:counterfoil.db", "sqlite:copy.db");
     let first = copied(&lab, from, to);
     lab.call("charge", "{}", "later").done();
+    let told = lab.run(&["store", "copy", from, "sqlite:told.db"]);
+    assert_eq!((told.code, told.stdout.as_str()), (EXIT_DONE, ""), "{told:?}");
+    for words in ["100 %: ", " records copied", " records (0 of them were there) and 1 tombstones", "digest "] {
+        assert!(told.stderr.contains(words), "no {words:?}: {told:?}");
+    }
     let second = copied(&lab, from, to);
     assert_eq!(second.at("/found"), first.at("/records"));
     assert!(second.at("/records").as_u64() > first.at("/records").as_u64());
