@@ -1,7 +1,9 @@
 //! What all handlers share, and the one way in which a mutation is made.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::response::Response;
@@ -11,6 +13,7 @@ use counterfoil_core::{Effect, EffectKey, State, Tenant};
 use counterfoil_runtime::{Answer, OperateError, Operator, Runtime};
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::time::sleep;
 
 use crate::admin::Backups;
 use crate::ask::Ask;
@@ -46,7 +49,6 @@ pub struct Limits {
     pub answer_within: Duration,
     pub connections_max: usize,
     pub head_bytes_max: usize,
-    pub headers_max: usize,
 }
 
 impl Default for Limits {
@@ -57,7 +59,6 @@ impl Default for Limits {
             answer_within: Duration::from_secs(600),
             connections_max: 4096,
             head_bytes_max: 64 << 10,
-            headers_max: 100,
         }
     }
 }
@@ -192,6 +193,17 @@ impl App {
     }
 }
 
+/// What comes of `work` if it takes no longer than `limit`. A timer is made only for what is not ready at once, which most is.
+pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    let mut timer = None;
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => timer.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
+
 /// Work that goes on when its client goes away.
 pub async fn undropped(work: impl Future<Output = Result<Response, Problem>> + Send + 'static) -> Result<Response, Problem> {
     match tokio::spawn(work).await {
@@ -201,5 +213,20 @@ pub async fn undropped(work: impl Future<Output = Result<Response, Problem>> + S
             let detail = "this program failed; whether anything was changed, the same request with the same Idempotency-Key will tell";
             Err(Problem::new(http::StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_late_is_not_waited_for_and_what_is_ready_needs_no_time() {
+        assert_eq!(within(Duration::ZERO, async { 1 }).await, Some(1));
+        assert_eq!(within(Duration::from_millis(1), std::future::pending::<u8>()).await, None);
+        let (told, tell) = tokio::sync::oneshot::channel();
+        let soon = tokio::spawn(within(Duration::from_secs(60), tell));
+        told.send(2).expect("it is waited for");
+        assert_eq!(soon.await.expect("it does not panic"), Some(Ok(2)));
     }
 }

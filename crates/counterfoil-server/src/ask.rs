@@ -1,22 +1,23 @@
 //! A request as a handler gets it: who asks, under which key, with what body. Whatever is malformed is refused here, before anything is looked at.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use counterfoil_core::canonical::{ARGS_BYTES_MAX, CanonicalError, CanonicalJson};
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::{EffectKey, ToolName};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::app::App;
+use crate::app::{App, within};
 use crate::problem::Problem;
 use crate::requests::Asked;
 use crate::who::Who;
@@ -30,15 +31,24 @@ pub const BODY_BYTES_MAX: usize = ARGS_BYTES_MAX;
 const DRAINED_BYTES_MAX: usize = 32 << 20;
 const DRAINED_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// What is known of a request when it comes to its handler.
+#[derive(Debug, Clone)]
+pub struct Came {
+    /// `None` where no token is needed.
+    pub who: Option<Who>,
+    pub route: &'static str,
+    /// The one part of the path that varies, decoded. `None`: there is none, or it is not UTF-8 text.
+    pub segment: Option<String>,
+}
+
 #[derive(Debug, Clone)]
 pub struct Ask {
     pub who: Who,
     pub key: Option<CallKey>,
     pub headers: HeaderMap,
     method: Method,
-    route: String,
-    /// Path and query, as they were sent.
-    target: String,
+    route: &'static str,
+    uri: Uri,
     body: String,
 }
 
@@ -47,24 +57,23 @@ impl FromRequest<Arc<App>> for Ask {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         let (mut parts, body) = request.into_parts();
-        let who = who(&parts)?;
+        let Came { who, route, .. } = parts.extensions.remove().ok_or_else(unauthorized)?;
+        let who = who.ok_or_else(unauthorized)?;
         let key = idempotency_key(&parts.headers)?;
-        let route = MatchedPath::from_request_parts(&mut parts, app).await.map_or_else(|_| String::new(), |path| path.as_str().to_owned());
-        let target = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
         if let Err(problem) = check_length(&parts.headers) {
             // A client that is still sending would be cut off before it could read the answer.
             drop(tokio::time::timeout(DRAINED_WITHIN, drain(body)).await);
             return Err(problem);
         }
         let reading = Limited::new(body, BODY_BYTES_MAX).collect();
-        let bytes = match tokio::time::timeout(app.limits.body_within, reading).await {
-            Err(_) => {
+        let bytes = match within(app.limits.body_within, reading).await {
+            None => {
                 let detail = format!("the body did not arrive within {:?}; nothing was run", app.limits.body_within);
                 return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail));
             }
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
-            Ok(Err(error)) => return Err(Problem::bad("invalid_body", format!("the body cannot be read: {error}; nothing was run"))),
-            Ok(Ok(body)) => body.to_bytes(),
+            Some(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(too_large()),
+            Some(Err(error)) => return Err(Problem::bad("invalid_body", format!("the body cannot be read: {error}; nothing was run"))),
+            Some(Ok(body)) => body.to_bytes(),
         };
         let body = String::from_utf8(bytes.into()).map_err(|error| {
             Problem::bad("invalid_body", format!("the body is not UTF-8 text at byte {}", error.utf8_error().valid_up_to()))
@@ -72,7 +81,7 @@ impl FromRequest<Arc<App>> for Ask {
         if !body.is_empty() {
             check_type(&parts.headers)?;
         }
-        Ok(Self { who, key, headers: parts.headers, method: parts.method, route, target, body })
+        Ok(Self { who, key, headers: parts.headers, method: parts.method, route, uri: parts.uri, body })
     }
 }
 
@@ -97,8 +106,7 @@ impl Ask {
     }
 
     pub fn query<Q: DeserializeOwned>(&self) -> Result<Q, Problem> {
-        let uri = self.target.parse().map_err(|_| Problem::bad("invalid_path", "the path cannot be read"))?;
-        Query::<Q>::try_from_uri(&uri).map(|Query(query)| query).map_err(|error| Problem::bad("invalid_query", error.body_text()))
+        Query::<Q>::try_from_uri(&self.uri).map(|Query(query)| query).map_err(|error| Problem::bad("invalid_query", error.body_text()))
     }
 
     /// The body as it was sent.
@@ -109,7 +117,9 @@ impl Ask {
     /// What the key knows of this request; `None` without a key.
     pub fn asked(&self) -> Option<Asked> {
         let key = self.key.as_ref()?;
-        Some(Asked::new(&self.who.tenant, &self.method, &self.route, key, &self.target, &self.body))
+        // As they were sent.
+        let path_and_query = self.uri.path_and_query().map_or("", |target| target.as_str());
+        Some(Asked::new(&self.who.tenant, &self.method, self.route, key, path_and_query, &self.body))
     }
 
     pub fn required_key(&self) -> Result<&CallKey, Problem> {
@@ -209,9 +219,9 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<CallKey>, Problem> 
     }
     let text = value.to_str().map_err(|_| bad("printable ASCII only".into()))?.trim();
     let text = if text.starts_with('"') {
-        unquoted(text).ok_or_else(|| bad(format!("{text:?} is not a quoted string")))?
+        Cow::Owned(unquoted(text).ok_or_else(|| bad(format!("{text:?} is not a quoted string")))?)
     } else {
-        text.to_owned()
+        Cow::Borrowed(text)
     };
     CallKey::new(&text).map(Some).map_err(|error| bad(error.to_string()))
 }
@@ -230,8 +240,8 @@ fn unquoted(text: &str) -> Option<String> {
     Some(out)
 }
 
-fn who(parts: &Parts) -> Result<Who, Problem> {
-    parts.extensions.get::<Who>().cloned().ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "no token was given"))
+fn unauthorized() -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "no token was given")
 }
 
 /// The one part of a path that varies, decoded.
@@ -240,11 +250,9 @@ pub struct Segment(pub String);
 impl FromRequestParts<Arc<App>> for Segment {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        match Path::<String>::from_request_parts(parts, app).await {
-            Ok(Path(segment)) => Ok(Self(segment)),
-            Err(error) => Err(Problem::bad("invalid_path", format!("the path cannot be read: {}", error.body_text()))),
-        }
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Problem> {
+        let segment = parts.extensions.get_mut::<Came>().and_then(|came| came.segment.take());
+        segment.map(Self).ok_or_else(|| Problem::bad("invalid_path", "the path cannot be read: it is not UTF-8 text when decoded"))
     }
 }
 
@@ -269,7 +277,7 @@ impl<Q: DeserializeOwned> FromRequestParts<Arc<App>> for Look<Q> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Problem> {
-        let who = who(parts)?;
+        let who = parts.extensions.get::<Came>().and_then(|came| came.who.clone()).ok_or_else(unauthorized)?;
         let Query(query) = Query::<Q>::try_from_uri(&parts.uri).map_err(|error| Problem::bad("invalid_query", error.body_text()))?;
         Ok(Self { who, query, headers: parts.headers.clone() })
     }

@@ -15,7 +15,7 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::app::App;
+use crate::app::{App, within};
 use crate::ask::{Ask, Object, Segment, invalid_json, key_required, parse, whole};
 use crate::problem::{Problem, seconds};
 use crate::requests::{json_stored, respond};
@@ -56,7 +56,7 @@ pub async fn call(State(app): State<Arc<App>>, segment: Segment, ask: Ask) -> Re
     let body = if ask.body().trim_ascii().is_empty() { "{}" } else { ask.body() };
     let call = asked_call(&ask.who, ask.key.as_ref(), parse(body)?, &tool)?;
     // The call goes on by itself, whatever becomes of this connection.
-    let Ok(answer) = tokio::time::timeout(app.limits.answer_within, app.runtime.call_in(context(&ask), call)).await else {
+    let Some(answer) = within(app.limits.answer_within, app.runtime.call_in(context(&ask), call)).await else {
         let detail = format!("no answer within {:?}; the call goes on: ask again with the same key", app.limits.answer_within);
         return Err(Problem::new(StatusCode::GATEWAY_TIMEOUT, "request_timeout", detail));
     };

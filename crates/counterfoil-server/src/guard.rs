@@ -4,16 +4,12 @@
 //! was told; an address cannot be rebound and is.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 
 use crate::problem::Problem;
-use crate::who::Access;
+use crate::who::{Access, Who};
 
 /// Needs no token: whether the server lives and is ready, and what can be asked of it, is no secret, and whoever asks that has none yet.
 pub const OPEN: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/docs"];
@@ -23,23 +19,14 @@ pub struct Guard {
     pub access: Access,
 }
 
-pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
-    if let Err(problem) = guard.hosts.check(request.headers(), request.uri()) {
-        return problem.into_response();
-    }
-    if OPEN.contains(&request.uri().path()) {
-        return next.run(request).await;
-    }
-    let token = match bearer(request.headers()) {
-        Ok(token) => token,
-        Err(problem) => return problem.into_response(),
-    };
-    match guard.access.authenticate(token.as_deref()).await {
-        Ok(who) => {
-            request.extensions_mut().insert(who);
-            next.run(request).await
+impl Guard {
+    /// Who asks; nobody in particular where no token is needed.
+    pub async fn admit(&self, headers: &HeaderMap, uri: &Uri) -> Result<Option<Who>, Problem> {
+        self.hosts.check(headers, uri)?;
+        if OPEN.contains(&uri.path()) {
+            return Ok(None);
         }
-        Err(problem) => problem.into_response(),
+        self.access.authenticate(bearer(headers)?).await.map(Some)
     }
 }
 
@@ -47,7 +34,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: 
 pub struct Hosts(pub Vec<String>);
 
 impl Hosts {
-    fn check(&self, headers: &HeaderMap, uri: &http::Uri) -> Result<(), Problem> {
+    fn check(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let misdirected = |detail: String| Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", detail));
         let mut hosts = headers.get_all(HOST).iter();
         let (host, more) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next());
@@ -71,8 +58,8 @@ impl Hosts {
 
     fn answers_to(&self, name: &str) -> bool {
         let name = name.trim_end_matches('.');
-        let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
-        address || name.eq_ignore_ascii_case("localhost") || self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
+        let address = || name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
+        name.eq_ignore_ascii_case("localhost") || self.0.iter().any(|known| known.eq_ignore_ascii_case(name)) || address()
     }
 }
 
@@ -84,7 +71,7 @@ fn name_of(host: &str) -> &str {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let unauthorized = |detail: &str| Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail);
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -93,7 +80,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
     let text = value.to_str().map_err(|_| unauthorized("Authorization is not ASCII text"))?;
     match text.split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() => Ok(Some(token.trim().to_owned())),
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() => Ok(Some(token.trim())),
         _ => Err(unauthorized("send `Authorization: Bearer TOKEN`")),
     }
 }
@@ -105,7 +92,7 @@ mod tests {
     fn check(headers: &[(http::HeaderName, &str)]) -> Result<(), &'static str> {
         let hosts = Hosts(vec!["ledger.example.com".into()]);
         let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
-        hosts.check(&headers, &http::Uri::from_static("/v1/tools")).map_err(|problem| problem.code)
+        hosts.check(&headers, &Uri::from_static("/v1/tools")).map_err(|problem| problem.code)
     }
 
     #[test]

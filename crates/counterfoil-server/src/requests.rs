@@ -8,7 +8,8 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use axum::response::{IntoResponse, Response};
+use axum::body::Body;
+use axum::response::Response;
 use counterfoil_core::ids::{CallKey, Digest32};
 use counterfoil_core::request::{Request, RequestState, Seen, Stored, seen};
 use counterfoil_core::summary::StreamKind;
@@ -22,6 +23,11 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use crate::problem::{Problem, in_flight};
 
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+const JSON: &str = "application/json";
+
+/// Most answers are smaller: room for them is taken at once.
+const BODY_BYTES_USUAL: usize = 1024;
 
 /// How long work that outlasts its first append is believed to be under way. Its effects have leases of their own.
 const PENDING_FOR: Duration = Duration::from_secs(60);
@@ -180,18 +186,22 @@ fn key_expired() -> Problem {
 }
 
 pub fn json_stored(status: StatusCode, body: &impl serde::Serialize) -> Stored {
-    let body = serde_json::to_string(body).expect("what is shown is plain data");
-    Stored { status: status.as_u16(), content_type: "application/json".into(), location: None, body }
+    let mut text = Vec::with_capacity(BODY_BYTES_USUAL);
+    serde_json::to_writer(&mut text, body).expect("what is shown is plain data");
+    let body = String::from_utf8(text).expect("JSON is written as UTF-8");
+    Stored { status: status.as_u16(), content_type: JSON.into(), location: None, body }
 }
 
 pub fn respond(stored: Stored, replayed: bool) -> Response {
-    let status = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::OK);
-    let mut response = (status, stored.body).into_response();
+    let mut response = Response::new(Body::from(stored.body));
+    *response.status_mut() = StatusCode::from_u16(stored.status).unwrap_or(StatusCode::OK);
     let headers = response.headers_mut();
-    if let Ok(kind) = HeaderValue::from_str(&stored.content_type) {
+    if stored.content_type == JSON {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    } else if let Ok(kind) = HeaderValue::try_from(stored.content_type) {
         headers.insert(CONTENT_TYPE, kind);
     }
-    if let Some(location) = stored.location.and_then(|location| HeaderValue::from_str(&location).ok()) {
+    if let Some(location) = stored.location.and_then(|location| HeaderValue::try_from(location).ok()) {
         headers.insert(LOCATION, location);
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

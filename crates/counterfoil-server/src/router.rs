@@ -1,18 +1,24 @@
 //! Every route of the API, in one table. The document (`/openapi.json`) is checked against it.
+//!
+//! A request goes from the guard to its handler without a detour: its future is the only thing made for it on the way. Handlers and what they take
+//! are axum's; its router is not used, for it copies a request from layer to layer, which costs as much as reading it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::Router;
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::handler::Handler;
-use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, on};
 use http::Method;
+use http::header::CONTENT_LENGTH;
+use percent_encoding::percent_decode_str;
 
 use crate::app::App;
-use crate::guard::{Guard, guard};
+use crate::ask::Came;
+use crate::guard::Guard;
 use crate::problem::Problem;
+use crate::who::Who;
 use crate::{admin, breakers, call, docs, effects, events, health, lend, metrics, openapi, tools};
 
 /// A route cannot be served without standing here. Those of one path stand together.
@@ -54,54 +60,113 @@ fn routes() -> Vec<Route> {
     ]
 }
 
-pub fn router(app: Arc<App>, keeper: Arc<Guard>) -> Router {
-    let served = routes().chunk_by(|one, next| one.path == next.path).fold(Router::new(), |served, of_path| {
-        let methods = of_path.iter().fold(MethodRouter::new(), |all, route| all.merge(route.handled.clone()));
-        served.route(of_path[0].path, only(allowed(of_path), methods))
-    });
-    served.fallback(no_route).with_state(app).layer(from_fn_with_state(keeper, guard))
+/// The whole API.
+pub struct Api {
+    app: Arc<App>,
+    guard: Guard,
+    paths: matchit::Router<OfPath>,
+}
+
+struct OfPath {
+    path: &'static str,
+    handlers: Vec<(Method, Handled)>,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+type Handled = Box<dyn Fn(Request, Arc<App>) -> Answering + Send + Sync>;
+
+impl Api {
+    pub fn new(app: Arc<App>, guard: Guard) -> Self {
+        let mut of_paths: Vec<OfPath> = Vec::new();
+        for Route { method, path, handled } in routes() {
+            match of_paths.last_mut().filter(|last| last.path == path) {
+                Some(last) => last.handlers.push((method, handled)),
+                None => of_paths.push(OfPath { path, handlers: vec![(method, handled)] }),
+            }
+        }
+        let mut paths = matchit::Router::new();
+        for of_path in of_paths {
+            paths.insert(of_path.path, of_path).expect("routes of one path stand together, and no two paths mean the same");
+        }
+        Self { app, guard, paths }
+    }
+
+    pub async fn answer(&self, request: Request) -> Response {
+        let head = request.method() == Method::HEAD;
+        let answering = match self.guard.admit(request.headers(), request.uri()).await {
+            Ok(who) => self.handle(request, who),
+            Err(problem) => Err(problem),
+        };
+        let mut response = match answering {
+            Ok(answering) => answering.await,
+            Err(problem) => problem.into_response(),
+        };
+        if head {
+            // As long as the answer to GET would be, without it.
+            if let Some(length) = response.body().size_hint().exact() {
+                response.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+            }
+            *response.body_mut() = Body::empty();
+        }
+        response
+    }
+
+    fn handle(&self, mut request: Request, who: Option<Who>) -> Result<Answering, Problem> {
+        let Ok(matched) = self.paths.at(request.uri().path()) else { return Err(no_route(&request)) };
+        let (route, mut varying) = (matched.value, matched.params.iter());
+        let segment = varying.next().and_then(|(_, text)| percent_decode_str(text).decode_utf8().ok()).map(Into::into);
+        let Some(handled) = route.handler(request.method()) else { return Err(route.refused(&request)) };
+        request.extensions_mut().insert(Came { who, route: route.path, segment });
+        Ok(handled(request, self.app.clone()))
+    }
+}
+
+impl OfPath {
+    /// GET answers HEAD too.
+    fn handler(&self, method: &Method) -> Option<&Handled> {
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        self.handlers.iter().find(|(of, _)| of == method).map(|(_, handled)| handled)
+    }
+
+    /// Other methods are refused like everything else: as a problem, with what is allowed.
+    fn refused(&self, request: &Request) -> Problem {
+        let words = self.handlers.iter().map(|(method, _)| if method == Method::GET { "GET, HEAD" } else { method.as_str() });
+        // As the header `Allow` says it.
+        let allow = words.collect::<Vec<_>>().join(", ");
+        let detail = format!("{} is not a method of {}; allowed: {allow}", request.method(), request.uri().path());
+        Problem { allow: Some(allow), ..Problem::new(http::StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail) }
+    }
 }
 
 struct Route {
     method: Method,
     path: &'static str,
-    handled: MethodRouter<Arc<App>>,
+    handled: Handled,
 }
 
 /// Answers HEAD too.
-fn get<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<App>>) -> Route {
-    Route { method: Method::GET, path, handled: on(MethodFilter::GET, handler) }
+fn get<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<App>, Future = Answering>) -> Route {
+    route(Method::GET, path, handler)
 }
 
-fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<App>>) -> Route {
-    Route { method: Method::POST, path, handled: on(MethodFilter::POST, handler) }
+fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<App>, Future = Answering>) -> Route {
+    route(Method::POST, path, handler)
 }
 
-fn put<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<App>>) -> Route {
-    Route { method: Method::PUT, path, handled: on(MethodFilter::PUT, handler) }
+fn put<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<App>, Future = Answering>) -> Route {
+    route(Method::PUT, path, handler)
 }
 
-fn delete<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<App>>) -> Route {
-    Route { method: Method::DELETE, path, handled: on(MethodFilter::DELETE, handler) }
+fn delete<T: 'static>(path: &'static str, handler: impl Handler<T, Arc<App>, Future = Answering>) -> Route {
+    route(Method::DELETE, path, handler)
 }
 
-/// As the header `Allow` says it.
-fn allowed(of_path: &[Route]) -> String {
-    let words = of_path.iter().map(|route| if route.method == Method::GET { "GET, HEAD" } else { route.method.as_str() });
-    words.collect::<Vec<_>>().join(", ")
+fn route<T: 'static>(method: Method, path: &'static str, handler: impl Handler<T, Arc<App>, Future = Answering>) -> Route {
+    Route { method, path, handled: Box::new(move |request, app| handler.clone().call(request, app)) }
 }
 
-/// Other methods are refused like everything else: as a problem, with what is allowed.
-fn only(allow: String, methods: MethodRouter<Arc<App>>) -> MethodRouter<Arc<App>> {
-    methods.fallback(move |request: Request| async move {
-        let detail = format!("{} is not a method of {}; allowed: {allow}", request.method(), request.uri().path());
-        Problem { allow: Some(allow), ..Problem::new(http::StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail) }
-    })
-}
-
-async fn no_route(request: Request) -> Response {
+fn no_route(request: &Request) -> Problem {
     Problem::not_found("no_such_route", format!("there is nothing at {}; GET /openapi.json shows what there is", request.uri().path()))
-        .into_response()
 }
 
 #[cfg(test)]

@@ -8,16 +8,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tower::ServiceExt;
 
 use crate::app::Limits;
+use crate::router::Api;
 
 /// After an error of `accept` (too many open files, say) it is tried again, not at once.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -26,7 +26,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// all of it was finished.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    api: Arc<Api>,
     limits: &Limits,
     stop: impl Future<Output = ()>,
     stopping: watch::Sender<bool>,
@@ -34,13 +34,9 @@ pub async fn serve(
 ) -> bool {
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(limits.connections_max));
+    // At most 100 header lines: its own bound, which must not be set, or it takes memory for so many from the heap for every request.
     let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_within)
-        .max_headers(limits.headers_max)
-        .max_buf_size(limits.head_bytes_max)
-        .keep_alive(true);
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.head_within).max_buf_size(limits.head_bytes_max).keep_alive(true);
     tokio::pin!(stop);
     loop {
         let place = tokio::select! {
@@ -62,10 +58,10 @@ pub async fn serve(
         };
         // Small answers must not wait for more; a socket that refuses is slower, not wrong.
         drop(stream.set_nodelay(true));
-        let router = router.clone();
+        let api = api.clone();
         let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-            let router = router.clone();
-            async move { Ok::<_, Infallible>(router.oneshot(request.map(axum::body::Body::new)).await.unwrap_or_else(|never| match never {})) }
+            let api = api.clone();
+            async move { Ok::<_, Infallible>(api.answer(request.map(Body::new)).await) }
         });
         let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {

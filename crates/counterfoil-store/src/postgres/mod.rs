@@ -112,7 +112,8 @@ impl Postgres {
     /// Opens the ledger that `url` names, `postgres://user:password@host:port/database`, and makes it when there is none.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
         let address = Address::parse(url, &options)?;
-        let limits = Limits { statement: options.patience, lock: options.patience, allow_volatile: options.allow_volatile };
+        // A little sooner than the statement's own end: "no lock" says more than "too long".
+        let limits = Limits { statement: options.patience, lock: options.patience * 4 / 5, allow_volatile: options.allow_volatile };
         let browsing = Limits { statement: options.patience * BROWSING_TIMES, ..limits };
         let (notifies, clock) = prepare(&address, browsing, &options).await?;
         let common = Arc::new(Common {

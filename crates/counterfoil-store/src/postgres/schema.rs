@@ -95,22 +95,19 @@ const TRY_AGAIN: Duration = Duration::from_millis(40);
 pub async fn bring_up(client: &Client, address: &Address) -> Result<(), OpenError> {
     let mut tries = 0;
     loop {
-        let format = match inspect(client, address).await? {
-            Found::Nothing { schema } => {
-                let make = if schema { String::new() } else { format!("CREATE SCHEMA IF NOT EXISTS {};", address.quoted()) };
-                (0, make)
-            }
+        let (format, first) = match inspect(client, address).await? {
+            Found::Nothing { schema: true } => (0, String::new()),
+            Found::Nothing { schema: false } => (0, format!("CREATE SCHEMA IF NOT EXISTS {};", address.quoted())),
+            Found::Ledger { format: FORMAT } => return Ok(()),
             Found::Ledger { format } if format > FORMAT => {
                 let (found, supported) = (format.unsigned_abs(), FORMAT.unsigned_abs());
                 return Err(OpenError::TooNew { store: address.label.clone(), found, supported });
             }
-            Found::Ledger { format: FORMAT } => return Ok(()),
             Found::Ledger { format } => (format, String::new()),
         };
-        let (format, make) = format;
-        let step = STEPS[usize::try_from(format).unwrap_or(0)];
+        let step = STEPS[format as usize];
         // One message, so one transaction where DDL is transactional.
-        let done = client.batch_execute(&in_schema(&format!("{make}{step}"), address)).await;
+        let done = client.batch_execute(&in_schema(&format!("{first}{step}"), address)).await;
         tries += 1;
         match done {
             Ok(()) => {}

@@ -51,6 +51,10 @@ if #moved > 0 then
   return moved
 end
 
+-- Redis keeps small sorted sets in a form that is searched from end to end, for each member that is added or removed. One member that
+-- is too long for that form, at a place where nobody looks, makes it use the other.
+local LONG = string.rep('-', 65)
+
 -- Where people find a stream by its current summary: by kind, state and tenant.
 local indexes = {}
 local function index_of(record)
@@ -58,8 +62,8 @@ local function index_of(record)
   local index = indexes[tag]
   if not index then
     local state = byte(tag, 2)
-    index = { key = prefix .. 'by:' .. byte(tag, 1) .. ':' .. sub(tag, 4, 3 + state) .. ':' .. sub(tag, 4 + state), added = {}, removed = {} }
-    call('ZCARD', index.key)
+    index = { key = prefix .. 'by:' .. byte(tag, 1) .. ':' .. sub(tag, 4, 3 + state) .. ':' .. sub(tag, 4 + state), added = {}, count = 0, removed = {} }
+    index.new = call('ZCARD', index.key) == 0
     indexes[tag] = index
   end
   return index
@@ -73,20 +77,22 @@ local function tool_of(record)
   return sub(record, from, from + byte(record, 54) - 1)
 end
 
-local kept, undue, unnamed = {}, {}, {}
+-- Counted by hand: asking a table for its length costs Lua a search.
+local kept, fields, undue, unnamed = {}, 0, {}, {}
 for i = 1, writes do
   local stream = ARGV[S + i]
   local position = format('%016d', base + i)
   local record = position .. ARGV[R + i]
-  kept[#kept + 1] = stream
-  kept[#kept + 1] = record
+  kept[fields + 1], kept[fields + 2] = stream, record
+  fields = fields + 2
   local index = index_of(record)
-  index.added[#index.added + 1] = position
-  index.added[#index.added + 1] = stream
+  local count = index.count
+  index.added[count + 1], index.added[count + 2] = position, stream
+  index.count = count + 2
   local old = newest[i]
   if old then
-    kept[#kept + 1] = stream .. sub(old, 17, 24)
-    kept[#kept + 1] = old
+    kept[fields + 1], kept[fields + 2] = stream .. sub(old, 17, 24), old
+    fields = fields + 2
     local before = index_of(old)
     if before ~= index then
       before.removed[#before.removed + 1] = stream
@@ -104,7 +110,7 @@ for i = 1, writes do
   end
 end
 call('ZCARD', log)
-call('ZCARD', due)
+local none_due = call('ZCARD', due) == 0
 call('ZCARD', expires)
 
 call('SET', last, format('%d', base + writes))
@@ -114,11 +120,17 @@ local function rest()
       call(command, key, unpack(args, at, math.min(at + CHUNK - 1, to)))
     end
   end
-  many('HSET', records, kept, 1, #kept)
+  many('HSET', records, kept, 1, fields)
   call('ZADD', log, format('%d', base), logged)
   for _, index in pairs(indexes) do
+    if index.new then
+      call('ZADD', index.key, '-1', LONG)
+    end
     many('ZREM', index.key, index.removed, 1, #index.removed)
-    many('ZADD', index.key, index.added, 1, #index.added)
+    many('ZADD', index.key, index.added, 1, index.count)
+  end
+  if none_due then
+    call('ZADD', due, '+inf', LONG)
   end
   many('ZREM', due, undue, 1, #undue)
   many('ZADD', due, ARGV, D + 1, N)

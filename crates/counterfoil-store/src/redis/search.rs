@@ -56,7 +56,7 @@ pub async fn search(link: &Link, query: &Query) -> Result<Page, StoreError> {
 async fn newest(link: &Link, indexes: &mut Vec<String>, below: u64, step: usize) -> Result<Vec<(u64, StreamId)>, StoreError> {
     let mut questions = pipe();
     for index in indexes.iter() {
-        questions.cmd("ZRANGE").arg(index).arg(format!("({below}")).arg("-inf").arg("BYSCORE").arg("REV");
+        questions.cmd("ZRANGE").arg(index).arg(format!("({below}")).arg(0).arg("BYSCORE").arg("REV");
         questions.arg("LIMIT").arg(0).arg(step).arg("WITHSCORES");
     }
     let mut newest: Vec<(u64, StreamId)> = Vec::new();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use counterfoil_store::Store;
 use counterfoil_store::postgres::{Postgres, PostgresOptions};
 use counterfoil_store::remote::{Heard, StreamPrefix};
 use tokio::sync::broadcast::Receiver;
@@ -100,5 +99,4 @@ async fn facts_are_the_servers_own() {
     assert!(facts.round_trip > Duration::ZERO);
     let label = store.describe();
     assert!(label.starts_with("postgres://keeper@127.0.0.1:") && label.ends_with("/postgres?schema=case_0"), "{label}");
-    let _: &dyn Store = &store;
 }

@@ -120,7 +120,6 @@ async fn commits_are_synchronous_whatever_the_servers_default() {
     let store = server.open(&options).await;
     assert_eq!(store.facts().await.expect("the server serves").synchronous_commit, "on");
     append(&store, vec![write(1, 0)]).await.expect("a new stream");
-    // As the session that appends has it.
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'counterfoil'";
     let sessions: i64 = server.client().await.query_one(sql, &[]).await.expect("a list").get(0);
     assert_eq!(sessions, 5, "a writer, two readers, one to browse, one that listens");

@@ -4,20 +4,21 @@
 //! Library and HTTP are measured in turns, each on a ledger of its own on the same disk. The client's own work is part of what is measured: it runs on the
 //! same cores.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use counterfoil::compose::{self, Volatile};
 use counterfoil_core::{Policy, Tenant, ToolName};
 use counterfoil_runtime::{Builder, FnTool, Invocation, Registered};
 use counterfoil_server::app::{App, Limits};
 use counterfoil_server::guard::{Guard, Hosts};
 use counterfoil_server::requests::Requests;
-use counterfoil_server::router::router;
+use counterfoil_server::router::Api;
 use counterfoil_server::tools::Registrar;
 use serde::Serialize;
 use serde_json::json;
@@ -84,7 +85,7 @@ pub async fn server(store: &str) -> anyhow::Result<Exit> {
     };
     counterfoil_server::serve::serve(
         listener,
-        router(Arc::new(app), Arc::new(guard)),
+        Arc::new(Api::new(Arc::new(app), guard)),
         &Limits::default(),
         end,
         stop,
@@ -179,7 +180,7 @@ impl Server {
     }
 }
 
-/// `connections` clients that ask one call after the other for about `span`.
+/// `connections` clients that ask one call after the other for about `span`, all of them on one thread: more would only wake each other.
 async fn load(
     address: SocketAddr,
     connections: usize,
@@ -187,30 +188,32 @@ async fn load(
     replays: bool,
     key: impl Fn() -> u64 + Clone + Send + 'static,
 ) -> anyhow::Result<Tally> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let started = Instant::now();
-    let clients: Vec<_> = (0..connections)
-        .map(|_| {
-            let (stop, key) = (stop.clone(), key.clone());
-            tokio::spawn(async move {
-                let mut connection = Connection::open(address).await?;
-                let mut latencies = Vec::new();
-                while !stop.load(Ordering::Relaxed) {
-                    let asked = Instant::now();
-                    connection.call(key(), replays).await?;
-                    latencies.push(u32::try_from(asked.elapsed().as_micros()).unwrap_or(u32::MAX));
-                }
-                Ok::<_, anyhow::Error>(latencies)
-            })
-        })
-        .collect();
-    tokio::time::sleep(span).await;
-    stop.store(true, Ordering::Relaxed);
+    let clients = async move {
+        let stop = Arc::new(AtomicBool::new(false));
+        let started = Instant::now();
+        let clients: Vec<_> = (0..connections).map(|_| tokio::spawn(client(address, stop.clone(), replays, key.clone()))).collect();
+        tokio::time::sleep(span).await;
+        stop.store(true, Ordering::Relaxed);
+        let mut latencies = Vec::new();
+        for client in clients {
+            latencies.extend(client.await??);
+        }
+        Ok(Tally::new(latencies.len() as u64, started.elapsed(), latencies))
+    };
+    let one_thread = || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(clients);
+    tokio::task::spawn_blocking(one_thread).await?
+}
+
+/// How long each of its calls took, in µs.
+async fn client(address: SocketAddr, stop: Arc<AtomicBool>, replays: bool, key: impl Fn() -> u64) -> anyhow::Result<Vec<u32>> {
+    let mut connection = Connection::open(address).await?;
     let mut latencies = Vec::new();
-    for client in clients {
-        latencies.extend(client.await??);
+    while !stop.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        connection.call(key(), replays).await?;
+        latencies.push(u32::try_from(asked.elapsed().as_micros()).unwrap_or(u32::MAX));
     }
-    Ok(Tally::new(latencies.len() as u64, started.elapsed(), latencies))
+    Ok(latencies)
 }
 
 /// One connection that is kept.
@@ -228,39 +231,64 @@ impl Connection {
     }
 
     async fn get(&mut self, path: &str) -> anyhow::Result<()> {
-        self.out = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes();
+        self.out.clear();
+        write!(self.out, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")?;
         let head = self.exchange().await?;
-        ensure!(head.starts_with("HTTP/1.1 200"), "{path} was answered: {head}");
+        ensure!(head.good, "{path} was answered: {}", String::from_utf8_lossy(&self.buffer));
         Ok(())
     }
 
     async fn call(&mut self, n: u64, replayed: bool) -> anyhow::Result<()> {
-        let args = load::args(n);
+        const HEAD: &str = "POST /v1/tools/bench/call HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
         self.out.clear();
-        let head = "POST /v1/tools/bench/call HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nidempotency-key: order-";
-        self.out.extend_from_slice(format!("{head}{n}\r\ncontent-length: {}\r\n\r\n{{\"args\":{args}}}", args.len() + 9).as_bytes());
+        write!(self.out, "{HEAD}idempotency-key: order-{n}\r\ncontent-length: ")?;
+        // The length stands before what it is the length of.
+        let (length_at, body) = (self.out.len(), load::Args(n));
+        write!(self.out, "000\r\n\r\n{{\"args\":{body}}}")?;
+        let length = self.out.len() - length_at - "000\r\n\r\n".len();
+        write!(&mut self.out[length_at..length_at + 3], "{length:03}")?;
         let head = self.exchange().await?;
-        ensure!(head.starts_with("HTTP/1.1 200") && head.contains("idempotent-replayed: true") == replayed, "a call was answered: {head}");
+        ensure!(head.good && head.replayed == replayed, "a call was answered: {}", String::from_utf8_lossy(&self.buffer));
         Ok(())
     }
 
-    /// Sends what is in `out`, and reads one answer: its head.
-    async fn exchange(&mut self) -> anyhow::Result<String> {
+    /// Sends what is in `out`, and reads one answer.
+    async fn exchange(&mut self) -> anyhow::Result<Head> {
         self.stream.write_all(&self.out).await?;
         self.buffer.clear();
         loop {
-            if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                bail!("the server closed the connection");
+            ensure!(self.stream.read_buf(&mut self.buffer).await? > 0, "the server closed the connection");
+            if let Some(head) = Head::of(&self.buffer)?
+                && self.buffer.len() >= head.answer_bytes
+            {
+                return Ok(head);
             }
-            let Some(end) = self.buffer.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
-            let head = std::str::from_utf8(&self.buffer[..end])?;
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).context("an answer has a length")?;
-            let whole = end + 4 + length.parse::<usize>()?;
-            let head = head.to_owned();
-            while self.buffer.len() < whole {
-                ensure!(self.stream.read_buf(&mut self.buffer).await? > 0, "the server closed the connection");
-            }
-            return Ok(head);
         }
+    }
+}
+
+/// What is to be known of an answer.
+struct Head {
+    good: bool,
+    replayed: bool,
+    answer_bytes: usize,
+}
+
+impl Head {
+    /// `None` while it is not all there.
+    fn of(answer: &[u8]) -> anyhow::Result<Option<Self>> {
+        let (mut rest, mut replayed, mut length) = (answer, false, None);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line = rest[..end].trim_ascii_end();
+            rest = &rest[end + 1..];
+            if line.is_empty() {
+                let length: usize = std::str::from_utf8(length.context("an answer has a length")?)?.parse()?;
+                let answer_bytes = answer.len() - rest.len() + length;
+                return Ok(Some(Self { good: answer.starts_with(b"HTTP/1.1 200"), replayed, answer_bytes }));
+            }
+            replayed |= line == b"idempotent-replayed: true";
+            length = line.strip_prefix(b"content-length: ").or(length);
+        }
+        Ok(None)
     }
 }

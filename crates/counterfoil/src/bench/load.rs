@@ -1,5 +1,6 @@
 //! The load: callers that ask for distinct effects of a tool that does nothing, through the whole runtime.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -196,9 +197,20 @@ fn call(n: u64) -> Call {
 }
 
 pub fn args(n: u64) -> String {
-    format!(
-        r#"{{"body":{{"amount":1999,"currency":"EUR","customer":"cus_{n:016x}","note":"{n:032x}"}},"method":"POST","url":"https://api.example.com/v1/orders/{n:016x}"}}"#
-    )
+    Args(n).to_string()
+}
+
+/// About 200 bytes.
+pub struct Args(pub u64);
+
+impl fmt::Display for Args {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = self.0;
+        write!(
+            f,
+            r#"{{"body":{{"amount":1999,"currency":"EUR","customer":"cus_{n:016x}","note":"{n:032x}"}},"method":"POST","url":"https://api.example.com/v1/orders/{n:016x}"}}"#
+        )
+    }
 }
 
 pub fn result(key: &EffectKey) -> serde_json::Value {

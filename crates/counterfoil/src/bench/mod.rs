@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use counterfoil::compose::{self, Opened, Volatile};
+use counterfoil::compose::{self, Kind, Opened, Volatile};
 use serde::Serialize;
 
 use self::load::Load;
@@ -25,10 +25,10 @@ const TURNS: u32 = 2;
 #[derive(Debug, Clone, Serialize)]
 struct Figures {
     concurrency: usize,
-    /// The same bytes appended to a plain file with group commit and fdatasync, no engine.
-    raw_effects_per_s: f64,
+    /// The same bytes appended to a plain file with group commit and fdatasync, no engine. Nothing for a store behind a network, whose limit is not this disk.
+    raw_effects_per_s: Option<f64>,
     effects_per_s: f64,
-    ratio: f64,
+    ratio: Option<f64>,
     p50_us: u64,
     p99_us: u64,
     fsyncs_per_effect: f64,
@@ -86,8 +86,11 @@ async fn measure(load: &Load, opened: &Opened, folder: &Path, concurrency: usize
     let (mut raw, mut ours) = (load::Tally::default(), load::Tally::default());
     let (mut syncs, mut cpu_us) = (0, 0);
     let disk_before = machine::disk_bytes(opened.sqlite().map(AsRef::as_ref));
+    let local = matches!(opened.kind, Kind::Memory | Kind::Sqlite(_));
     for n in 0..TURNS {
-        raw.add(raw::run(&folder.join(format!("raw-{concurrency}-{n}")), concurrency, turn, load.bytes_per_append()).await?);
+        if local {
+            raw.add(raw::run(&folder.join(format!("raw-{concurrency}-{n}")), concurrency, turn, load.bytes_per_append()).await?);
+        }
         let (syncs_before, cpu_before) = (machine::syncs(opened), machine::cpu_us());
         ours.add(load.run(concurrency, turn).await?);
         syncs += machine::syncs(opened) - syncs_before;
@@ -97,9 +100,9 @@ async fn measure(load: &Load, opened: &Opened, folder: &Path, concurrency: usize
     let grown = machine::disk_bytes(opened.sqlite().map(AsRef::as_ref)).saturating_sub(disk_before);
     Ok(Figures {
         concurrency,
-        raw_effects_per_s: raw.per_second(),
+        raw_effects_per_s: local.then(|| raw.per_second()),
         effects_per_s: ours.per_second(),
-        ratio: ours.per_second() / raw.per_second(),
+        ratio: local.then(|| ours.per_second() / raw.per_second()),
         p50_us: ours.percentile(0.50),
         p99_us: ours.percentile(0.99),
         fsyncs_per_effect: syncs as f64 / effects,
@@ -118,9 +121,9 @@ fn print(global: &Global, report: &Report) {
     for f in &report.runs {
         table.add_row([
             f.concurrency.to_string(),
-            format!("{:.0}", f.raw_effects_per_s),
+            f.raw_effects_per_s.map_or_else(|| "-".to_owned(), |raw| format!("{raw:.0}")),
             format!("{:.0}", f.effects_per_s),
-            format!("{:.2}", f.ratio),
+            f.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             format!("{} µs", f.p50_us),
             format!("{} µs", f.p99_us),
             format!("{:.3}", f.fsyncs_per_effect),

@@ -15,7 +15,7 @@ use counterfoil_server::admin::Backups;
 use counterfoil_server::app::{App, Limits};
 use counterfoil_server::guard::{Guard, Hosts};
 use counterfoil_server::requests::Requests;
-use counterfoil_server::router::router;
+use counterfoil_server::router::Api;
 use counterfoil_server::tools::{Maker, Registrar};
 use counterfoil_server::who::{Access, Who};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -77,7 +77,7 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let limits = app.limits.clone();
     let grace = Duration::from_secs(args.grace);
     let finished =
-        counterfoil_server::serve::serve(listener, router(app, Arc::new(guard)), &limits, signals.first(), stopping.0, grace).await;
+        counterfoil_server::serve::serve(listener, Arc::new(Api::new(app, guard)), &limits, signals.first(), stopping.0, grace).await;
     recovering.abort();
     pruning.abort();
     tidying.abort();

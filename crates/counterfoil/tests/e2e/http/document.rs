@@ -35,6 +35,21 @@ fn a_path_says_which_methods_it_has() {
     server.get("/v1/nothing").problem(404, "no_such_route");
 }
 
+/// HEAD is answered like GET, without the body; also where the body would never end.
+#[test]
+fn a_head_is_a_get_without_its_body() {
+    let lab = Lab::charging("");
+    let server = Server::start(&lab);
+    for (path, status) in [("/v1/tools/charge", "200"), ("/v1/tools/ch%61rge", "200"), ("/v1/nothing", "404"), ("/v1/events", "200")] {
+        let lines: Vec<String> = server.begin("HEAD", path, &[], "").lines().collect();
+        let answered = lines.iter().position(String::is_empty).expect("a head has an end");
+        assert_eq!((lines[0].split(' ').nth(1), lines.len()), (Some(status), answered + 1), "{path}: {lines:?}");
+        let length = lines.iter().find_map(|line| line.strip_prefix("content-length: ").map(str::to_owned));
+        let whole = (path != "/v1/events").then(|| server.get(path).body.len().to_string());
+        assert_eq!(length, whole, "{path}");
+    }
+}
+
 /// The header goes before the query, and a mistake in either is said.
 #[test]
 fn a_feed_starts_where_it_is_told() {
