@@ -4,7 +4,7 @@
 //! entry means or when a lease ends: no adapter branches on content. The rules live in `counterfoil-core`,
 //! group commit in the ledger, both written once for all adapters.
 //!
-//! Reading order: [`Store`], [`batch`], [`error`], then the adapters [`memory`] (the reference), [`sqlite`] (the embedded
+//! Reading order: [`Store`], [`batch`], [`error`], [`graves`] and [`copy`] (a whole ledger, carried elsewhere), then the adapters [`memory`] (the reference), [`sqlite`] (the embedded
 //! default), [`postgres`] and [`redis`] (shared by many workers on many machines; [`remote`] is what those two have in common).
 //! [`conformance`] is the suite that every adapter passes.
 
@@ -15,7 +15,9 @@ use counterfoil_core::{StreamId, Timestamp};
 
 pub mod batch;
 pub mod conformance;
+pub mod copy;
 pub mod error;
+pub mod graves;
 pub mod memory;
 pub mod postgres;
 pub mod redis;
@@ -25,6 +27,7 @@ pub mod sqlite;
 
 pub use batch::{Batch, Found, History, Page, Position, Pruned, Query, Reach, Record, Recorded, Version, Write};
 pub use error::{AppendError, OpenError, StoreError, Written};
+pub use graves::{Cursor, Graves, Graveyard, Tombstone};
 
 /// A boxed future, so that a store can be chosen at run time.
 pub type Eventually<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

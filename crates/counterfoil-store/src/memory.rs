@@ -10,8 +10,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use counterfoil_core::{StreamId, Summary, Timestamp};
 
+use crate::graves::{distinct, page};
 use crate::{
-    AppendError, Batch, Eventually, Found, History, Page, Position, Pruned, Query, Reach, Record, Recorded, Store, StoreError, Version,
+    AppendError, Batch, Cursor, Eventually, Found, Graves, Graveyard, History, Page, Position, Pruned, Query, Reach, Record, Recorded,
+    Store, StoreError, Tombstone, Version,
 };
 
 #[derive(Debug, Default)]
@@ -52,6 +54,16 @@ impl Store for Memory {
 
     fn prune(&self, before: Timestamp, limit: usize) -> Eventually<'_, Result<Pruned, StoreError>> {
         Box::pin(ready(Ok(self.ledger().prune(before, limit))))
+    }
+}
+
+impl Graves for Memory {
+    fn tombstones(&self, from: Option<Cursor>, limit: usize) -> Eventually<'_, Result<Graveyard, StoreError>> {
+        Box::pin(ready(Ok(self.ledger().tombstones(from.as_ref(), limit))))
+    }
+
+    fn entomb<'a>(&'a self, tombstones: &'a [Tombstone]) -> Eventually<'a, Result<(), AppendError>> {
+        Box::pin(ready(self.ledger().entomb(tombstones)))
     }
 }
 
@@ -158,11 +170,41 @@ impl Ledger {
         expired.sort_by_key(|found| found.position);
         let more = expired.len() > limit;
         expired.truncate(limit);
-        for found in &expired {
-            self.log.retain(|_, recorded| recorded.stream != found.stream);
-            self.streams.insert(found.stream, Stream::Tombstone { version: found.version });
-        }
+        expired.iter().for_each(|found| self.bury(found.stream, found.version));
         Pruned { streams: expired.len() as u64, more }
+    }
+
+    fn bury(&mut self, stream: StreamId, version: Version) {
+        self.log.retain(|_, recorded| recorded.stream != stream);
+        self.streams.insert(stream, Stream::Tombstone { version });
+    }
+
+    fn tombstones(&self, from: Option<&Cursor>, limit: usize) -> Graveyard {
+        let mut found: Vec<Tombstone> = self
+            .streams
+            .iter()
+            .filter(|(_, state)| matches!(state, Stream::Tombstone { .. }))
+            .map(|(stream, state)| Tombstone { stream: *stream, version: state.version() })
+            .filter(|tombstone| from.is_none_or(|from| tombstone.stream.0[..] > from.0[..]))
+            .collect();
+        found.sort_by_key(|tombstone| tombstone.stream);
+        found.truncate(limit);
+        page(found, limit)
+    }
+
+    fn entomb(&mut self, tombstones: &[Tombstone]) -> Result<(), AppendError> {
+        let tombstones = distinct(tombstones)?;
+        let conflicts = |tombstone: &&Tombstone| match self.streams.get(&tombstone.stream) {
+            None => false,
+            Some(Stream::Tombstone { version }) => *version != tombstone.version,
+            Some(live) => live.version() > tombstone.version,
+        };
+        let streams: Vec<StreamId> = tombstones.iter().filter(conflicts).map(|tombstone| tombstone.stream).collect();
+        if !streams.is_empty() {
+            return Err(AppendError::Conflict { streams });
+        }
+        tombstones.iter().for_each(|tombstone| self.bury(tombstone.stream, tombstone.version));
+        Ok(())
     }
 
     /// Every stream that is not a tombstone, with its newest record's place and time.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use counterfoil_store::Store;
 use counterfoil_store::conformance::differential::{Plan, differential};
-use counterfoil_store::conformance::{cases, check_all};
+use counterfoil_store::conformance::{cases, check_all, check_graves};
 use counterfoil_store::memory::Memory;
 
 async fn fresh() -> Arc<dyn Store> {
@@ -15,6 +15,7 @@ async fn fresh() -> Arc<dyn Store> {
 async fn conforms() {
     assert!(cases().len() > 20);
     check_all(fresh).await;
+    check_graves(async || Arc::new(Memory::new())).await;
 }
 
 /// Against itself: shows that the generator reaches everything it must.

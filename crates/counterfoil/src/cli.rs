@@ -41,7 +41,7 @@ pub struct Global {
     /// The config file [default: ./counterfoil.yaml]
     #[arg(long, short = 'c', global = true, env = "COUNTERFOIL_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The ledger, instead of the one the config names: sqlite:FILE or memory:
+    /// The ledger, instead of the one the config names: sqlite:FILE, postgres://…, redis://… or memory:
     #[arg(long, global = true, env = "COUNTERFOIL_STORE", value_name = "URL")]
     pub store: Option<String>,
     /// Print JSON on stdout
@@ -135,6 +135,9 @@ pub enum Command {
     Doctor,
     /// Copy the ledger to a new file while programs use it
     Backup(BackupArgs),
+    /// Whole ledgers: copy one to another store, check one
+    #[command(after_long_help = STORE_EXAMPLES)]
+    Store(StoreArgs),
     /// Measure durable effects per second on this disk, beside the raw limit
     Bench(BenchArgs),
     /// Print a completion script for a shell
@@ -468,6 +471,56 @@ pub enum ModeWord {
 pub struct BackupArgs {
     /// Where to put the copy; there must be no such file
     pub file: PathBuf,
+}
+
+const STORE_EXAMPLES: &str = "\
+Examples:
+  counterfoil store copy sqlite:counterfoil.db 'postgres://me@localhost/app'
+  counterfoil store copy 'redis://localhost:6379' sqlite:copy.db
+  counterfoil store check
+  counterfoil store check 'postgres://me@localhost/app?schema=counterfoil' --json
+
+A store is sqlite:FILE, postgres://user:password@host:port/database?schema=NAME or redis://host:port/db?ledger=NAME.
+
+To move a ledger: copy it while it is in use, stop everything that uses it, copy once more (that takes what came since), point `store:` of the
+config at the new one, start again. From then on nothing may use the old one: it would not know what the new one did.";
+
+const COPY_HELP: &str = "\
+Copies every record in its order and every tombstone, then reads both sides again and compares them record by record. FROM is only read, and
+may be in use: what is appended meanwhile is copied too. TO is made when it is not there. It must be empty, or hold what FROM began with: then
+the copy goes on where it stopped, also after Ctrl-C or a crash. Anything else is refused with the first difference, and nothing is changed.
+
+Prints the count and a digest over all records; `counterfoil store check` of either prints the same.";
+
+const CHECK_HELP: &str = "\
+Reads everything and changes nothing. Checked are: that every record can be read, that positions grow and that no stream has a gap, that a load
+gives what the log has, that every effect folds and has the summary that is stored with it, that every receipt follows the one before and that what
+it proves is there, that what is due and what searches find is what the records say, and that tombstones have no records.
+
+Exit code 0: all of it holds. 1: each problem is printed with its place.";
+
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    #[command(subcommand)]
+    pub command: StoreCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Copy a whole ledger to another store, verified; goes on where it was stopped
+    #[command(after_long_help = COPY_HELP)]
+    Copy {
+        /// The ledger to read
+        from: String,
+        /// Where to put it: a new store, or one in which this copy was begun
+        to: String,
+    },
+    /// Verify every record, stream, effect, receipt, index and tombstone
+    #[command(after_long_help = CHECK_HELP)]
+    Check {
+        /// The ledger to check [default: the config's]
+        url: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use counterfoil_store::memory::Memory;
 use counterfoil_store::postgres::{Postgres, PostgresOptions};
 use counterfoil_store::redis::{Redis, RedisOptions};
 use counterfoil_store::sqlite::Sqlite;
-use counterfoil_store::{OpenError, Store};
+use counterfoil_store::{Graves, OpenError, Store};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -30,6 +30,8 @@ pub enum ComposeError {
 /// A store that was opened, and where its workers announce themselves.
 pub struct Opened {
     pub store: Arc<dyn Store>,
+    /// The same store, for its tombstones.
+    pub graves: Arc<dyn Graves>,
     pub workers_dir: Option<PathBuf>,
     pub kind: Kind,
 }
@@ -44,9 +46,9 @@ pub enum Kind {
 }
 
 impl Opened {
-    fn shared(store: Arc<dyn Store>, kind: Kind) -> Self {
+    fn shared(store: Arc<impl Store + Graves>, kind: Kind) -> Self {
         // Workers on other machines announce themselves nowhere: their claims are waited out.
-        Self { store, workers_dir: None, kind }
+        Self { store: store.clone(), graves: store, workers_dir: None, kind }
     }
 
     /// The embedded ledger, for its statistics and its backups.
@@ -59,6 +61,16 @@ impl Opened {
 }
 
 impl Kind {
+    /// Where it is, for people: never with a password.
+    pub fn label(&self) -> String {
+        match self {
+            Self::Memory => "memory:".into(),
+            Self::Sqlite(sqlite) => format!("sqlite:{}", sqlite.path().display()),
+            Self::Postgres(postgres) => postgres.describe(),
+            Self::Redis(redis) => redis.label(),
+        }
+    }
+
     /// What can be lost although it was acknowledged.
     pub fn risks(&self) -> Vec<String> {
         match self {
@@ -94,7 +106,7 @@ pub async fn open_store(url: &str, volatile: Volatile) -> Result<Opened, Compose
             let path = &url["sqlite:".len()..];
             let path = Path::new(path.strip_prefix("//").unwrap_or(path));
             let sqlite = Arc::new(Sqlite::open(path, Default::default())?);
-            Ok(Opened { store: sqlite.clone(), workers_dir: Some(workers_dir(path)), kind: Kind::Sqlite(sqlite) })
+            Ok(Opened { store: sqlite.clone(), graves: sqlite.clone(), workers_dir: Some(workers_dir(path)), kind: Kind::Sqlite(sqlite) })
         }
         "postgres" | "postgresql" => {
             let postgres = Arc::new(Postgres::open(url, PostgresOptions { allow_volatile, ..Default::default() }).await?);

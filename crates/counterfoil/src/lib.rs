@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+pub mod check;
 pub mod compose;
 
 use std::path::Path;

@@ -52,6 +52,7 @@ async fn run(cli: &Cli) -> anyhow::Result<output::Exit> {
         Command::Tokens(args) => commands::tokens::run(global, args).await,
         Command::Doctor => commands::doctor::run(global).await,
         Command::Backup(args) => commands::backup::run(global, args).await,
+        Command::Store(args) => commands::store::run(global, args).await,
         Command::Bench(args) => bench::run(global, args).await,
         Command::Completions(args) => commands::completions::run(args),
     }

@@ -1,18 +1,20 @@
 //! The suite that every adapter passes: what the trait says, as checks that can fail.
 //!
 //! [`cases`] each take a new, empty store. [`differential`] runs random operations against an adapter and the
-//! reference side by side. Everything is async and needs no runtime of its own; the adapter's tests bring one.
+//! reference side by side. [`check_graves`] is for what carries whole ledgers. Everything is async and needs no runtime of its own; the adapter's tests bring one.
 //! A failed check panics: this module is for tests, in this crate and in others.
 
 mod appending;
 pub mod differential;
 mod fixture;
+mod graves;
 mod listing;
 mod pruning;
 mod rng;
 
 use std::sync::Arc;
 
+pub use self::graves::check_graves;
 use crate::{Eventually, Store};
 
 /// One check, by the name it is reported under.

@@ -1,6 +1,6 @@
 //! The ledger in PostgreSQL, or in what speaks its language: shared by any number of processes on any number of machines.
 //!
-//! Reading order: `schema` (what is in the database), `row`, `writer` (append), `reader` (load, due, tail, search), `prune`, then how it
+//! Reading order: `schema` (what is in the database), `row`, `writer` (append), `reader` (load, due, tail, search), `prune`, `graves`, then how it
 //! is reached: `address`, `tls`, `session`, `link` (a connection that is kept), `watch` (the clock, and what others commit).
 //!
 //! What must stay true: nothing is acknowledged before COMMIT was answered; positions become visible in their order; nothing relies on
@@ -8,6 +8,7 @@
 
 mod address;
 mod fault;
+mod graves;
 mod link;
 mod prune;
 mod reader;
@@ -32,7 +33,10 @@ use self::session::{Limits, Refusal};
 use self::watch::{Watch, time};
 use self::writer::Writer;
 use crate::remote::{Heard, RemoteClock};
-use crate::{AppendError, Batch, Eventually, History, OpenError, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError};
+use crate::{
+    AppendError, Batch, Cursor, Eventually, Graves, Graveyard, History, OpenError, Page, Position, Pruned, Query, Reach, Recorded, Store,
+    StoreError, Tombstone,
+};
 
 /// What people and sweeps ask for may take so many times as long as what a call waits for.
 const BROWSING_TIMES: u32 = 6;
@@ -263,5 +267,15 @@ impl Store for Postgres {
 
     fn prune(&self, before: Timestamp, limit: usize) -> Eventually<'_, Result<Pruned, StoreError>> {
         Box::pin(prune::prune(&self.browser, &self.pruning, before, limit))
+    }
+}
+
+impl Graves for Postgres {
+    fn tombstones(&self, from: Option<Cursor>, limit: usize) -> Eventually<'_, Result<Graveyard, StoreError>> {
+        Box::pin(graves::tombstones(&self.browser, &self.common.address, from, limit))
+    }
+
+    fn entomb<'a>(&'a self, tombstones: &'a [Tombstone]) -> Eventually<'a, Result<(), AppendError>> {
+        Box::pin(graves::entomb(&self.browser, &self.common.address, &self.pruning, tombstones))
     }
 }

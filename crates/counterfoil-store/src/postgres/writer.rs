@@ -173,7 +173,7 @@ impl Writer {
     /// For batches that are too large for one statement: COMMIT waits until every part was taken.
     async fn in_parts(&self, session: &Session, parts: &[&[Write]]) -> Result<Position, Failed> {
         let (client, prepared) = (&session.client, &session.prepared);
-        let mut leaving = Leaving { session, in_transaction: true };
+        let mut leaving = Leaving::begin(session);
         let mut left: i64 = parts.iter().map(|part| part.len() as i64).sum();
         client.batch_execute(BEGIN).await.map_err(unsent)?;
         let position = advanced_to(client.query_opt(&prepared.advance, &[&left, &FORMAT]).await.map_err(unsent)?)?;
@@ -187,7 +187,7 @@ impl Writer {
         }
         let end = if conflicts.is_empty() { "COMMIT" } else { "ROLLBACK" };
         let ended = client.batch_execute(end).await;
-        leaving.in_transaction = false;
+        leaving.left();
         if !conflicts.is_empty() {
             return Err(Failure::Conflict(conflicts).into());
         }
@@ -241,9 +241,20 @@ impl<'a> Part<'a> {
 }
 
 /// A transaction that is left half-way, also by a caller who no longer waits, takes its connection and so its lock with it.
-struct Leaving<'a> {
+pub struct Leaving<'a> {
     session: &'a Session,
     in_transaction: bool,
+}
+
+impl<'a> Leaving<'a> {
+    pub fn begin(session: &'a Session) -> Self {
+        Self { session, in_transaction: true }
+    }
+
+    /// It was ended in order.
+    pub fn left(&mut self) {
+        self.in_transaction = false;
+    }
 }
 
 impl Drop for Leaving<'_> {

@@ -1,7 +1,7 @@
 //! A ledger in Redis, shared by any number of processes.
 //!
 //! Reading order: `address`, `keys` (what is where), `record` (one record), `append.lua` and `append`, `read` (load, due, tail), `search`,
-//! `prune`; then `line` (one connection), `settings` (is this Redis fit), `link` (the connection is kept), `open`, `hear`, `fault`.
+//! `prune`, `graves`; then `line` (one connection), `settings` (is this Redis fit), `link` (the connection is kept), `open`, `hear`, `fault`.
 //!
 //! What must stay true: a batch is one script and is sent once; nothing can fail in a script after its first write; nothing is acknowledged
 //! before Redis has answered, which with `appendfsync always` it does after the flush. Why it is so: `docs/adr/0013-redis-ledger.md`.
@@ -9,6 +9,7 @@
 mod address;
 mod append;
 mod fault;
+mod graves;
 mod hear;
 mod keys;
 mod line;
@@ -31,7 +32,10 @@ use tokio::task::AbortHandle;
 use self::address::Address;
 use self::link::Link;
 use crate::remote::{Heard, RemoteClock};
-use crate::{AppendError, Batch, Eventually, History, OpenError, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError};
+use crate::{
+    AppendError, Batch, Cursor, Eventually, Graves, Graveyard, History, OpenError, Page, Position, Pruned, Query, Reach, Recorded, Store,
+    StoreError, Tombstone,
+};
 
 /// Commits that a slow listener may be behind before it is told that it missed some.
 const HEARD_MAX: usize = 1024;
@@ -126,5 +130,15 @@ impl Store for Redis {
 
     fn prune(&self, before: Timestamp, limit: usize) -> Eventually<'_, Result<Pruned, StoreError>> {
         Box::pin(prune::prune(&self.link, before, limit))
+    }
+}
+
+impl Graves for Redis {
+    fn tombstones(&self, from: Option<Cursor>, limit: usize) -> Eventually<'_, Result<Graveyard, StoreError>> {
+        Box::pin(graves::tombstones(&self.link, from, limit))
+    }
+
+    fn entomb<'a>(&'a self, tombstones: &'a [Tombstone]) -> Eventually<'a, Result<(), AppendError>> {
+        Box::pin(graves::entomb(&self.link, tombstones))
     }
 }

@@ -16,7 +16,9 @@ pub struct Script {
 }
 
 const APPEND: &str = include_str!("append.lua");
-const PRUNE: &str = include_str!("prune.lua");
+const PRUNE: &str = concat!(include_str!("bury.lua"), include_str!("prune.lua"));
+const ENTOMB: &str = concat!(include_str!("bury.lua"), include_str!("entomb.lua"));
+const TOMBSTONES: &str = include_str!("tombstones.lua");
 const STAMP: &str = include_str!("stamp.lua");
 const REHEARSE: &str = include_str!("rehearse.lua");
 
@@ -57,6 +59,19 @@ impl Script {
 pub fn stamp(meta: &str, format: u32, nonce: u64) -> Cmd {
     let mut command = cmd("EVAL");
     command.arg(STAMP).arg(1).arg(meta).arg(format).arg(nonce);
+    command
+}
+
+/// Sent whole: it is needed once in a ledger's life.
+pub fn entomb() -> Cmd {
+    let mut command = cmd("EVAL");
+    command.arg(ENTOMB).arg(1);
+    command
+}
+
+pub fn tombstones() -> Cmd {
+    let mut command = cmd("EVAL");
+    command.arg(TOMBSTONES).arg(1);
     command
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Reading order: `schema` (what is in the file), `row` (one record), `index` (what is known in
 //! memory), `writer` (append), `merge` (the index goes into the file), `reader` (load), `browse` (due, tail, search),
-//! `prune`, `wal`, `open`, `backup`.
+//! `prune`, `graves`, `wal`, `open`, `backup`.
 //!
 //! What must stay true: nothing is acknowledged before COMMIT has flushed it; memory follows the file and never leads
 //! it; a record that does not match its checksum is refused. What a load may miss of *other* processes' writes is
@@ -12,6 +12,7 @@ mod backup;
 mod browse;
 mod fault;
 mod filter;
+mod graves;
 mod index;
 mod merge;
 mod open;
@@ -36,7 +37,10 @@ use self::index::Index;
 use self::pool::{Pool, Sweeper};
 use self::reader::Reader;
 use self::writer::Writer;
-use crate::{AppendError, Batch, Eventually, History, OpenError, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError};
+use crate::{
+    AppendError, Batch, Cursor, Eventually, Graves, Graveyard, History, OpenError, Page, Position, Pruned, Query, Reach, Recorded, Store,
+    StoreError, Tombstone,
+};
 
 /// What can be tuned. The defaults are measured; tests use small numbers to reach the rare paths.
 #[derive(Debug, Clone)]
@@ -216,6 +220,16 @@ impl Store for Sqlite {
 
     fn prune(&self, before: Timestamp, limit: usize) -> Eventually<'_, Result<Pruned, StoreError>> {
         Box::pin(async move { self.prune_all(before, limit) })
+    }
+}
+
+impl Graves for Sqlite {
+    fn tombstones(&self, from: Option<Cursor>, limit: usize) -> Eventually<'_, Result<Graveyard, StoreError>> {
+        Box::pin(async move { self.browse(|browser, shared| browser.tombstones(shared, from, limit)) })
+    }
+
+    fn entomb<'a>(&'a self, tombstones: &'a [Tombstone]) -> Eventually<'a, Result<(), AppendError>> {
+        Box::pin(async move { self.writer().entomb(&self.shared, tombstones) })
     }
 }
 

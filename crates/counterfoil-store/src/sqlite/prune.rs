@@ -77,7 +77,7 @@ impl Writer {
                     slice.more = true;
                     break;
                 }
-                slice.records += bury(&self.conn, &found).map_err(refused)?;
+                slice.records += bury(&self.conn, &found.stream, found.pos, found.version).map_err(refused)?;
                 slice.streams.push(found.stream);
             }
             if slice.more {
@@ -87,10 +87,7 @@ impl Writer {
             slice.blocks.insert(block, soonest);
         }
         if !slice.streams.is_empty() {
-            let last = shared.index().last as i64;
-            let mut meta = self.conn.prepare_cached("UPDATE meta SET value = max(value, ?1) WHERE name = 'floor'").map_err(refused)?;
-            meta.execute([last]).map_err(refused)?;
-            super::writer::run(&self.conn, "UPDATE meta SET value = value + 1 WHERE name = 'pruned'").map_err(refused)?;
+            mark_pruned(&self.conn, shared.index().last).map_err(refused)?;
         }
         Ok(slice)
     }
@@ -138,17 +135,23 @@ fn candidates(conn: &Connection, block: u64) -> rusqlite::Result<Vec<Expiring>> 
     rows.collect()
 }
 
-/// Deletes the stream's records and leaves its tombstone. Says how many records there were.
-fn bury(conn: &Connection, found: &Expiring) -> rusqlite::Result<u64> {
+/// Positions up to `last` stay taken, and other processes notice that streams are gone.
+pub fn mark_pruned(conn: &Connection, last: u64) -> rusqlite::Result<()> {
+    conn.prepare_cached("UPDATE meta SET value = max(value, ?1) WHERE name = 'floor'")?.execute([last as i64])?;
+    super::writer::run(conn, "UPDATE meta SET value = value + 1 WHERE name = 'pruned'")
+}
+
+/// Deletes the stream's records, the newest of which is at `pos` (0: there are none), and leaves a tombstone. Says how many there were.
+pub fn bury(conn: &Connection, stream: &StreamId, pos: u64, version: u64) -> rusqlite::Result<u64> {
     let mut delete = conn.prepare_cached("DELETE FROM record WHERE pos = ?1 RETURNING prev")?;
-    let (mut pos, mut records) = (found.pos as i64, 0);
+    let (mut pos, mut records) = (pos as i64, 0);
     while pos != 0 {
         let prev = delete.query_row([pos], |row| row.get(0)).optional()?;
         records += u64::from(prev.is_some());
         pos = prev.unwrap_or(0);
     }
     let mut point = conn.prepare_cached("INSERT INTO stream_index VALUES(?1, ?2) ON CONFLICT(stream) DO UPDATE SET pos = excluded.pos")?;
-    point.execute(params![&found.stream.0[..], -(found.version as i64)])?;
+    point.execute(params![&stream.0[..], -(version as i64)])?;
     Ok(records)
 }
 

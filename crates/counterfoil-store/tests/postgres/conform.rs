@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use counterfoil_store::Store;
-use counterfoil_store::conformance::check_all;
 use counterfoil_store::conformance::differential::{Plan, differential};
+use counterfoil_store::conformance::{check_all, check_graves};
 use counterfoil_store::postgres::PostgresOptions;
 
 use crate::server::Server;
@@ -13,6 +13,7 @@ use crate::server::Server;
 async fn conforms() {
     let server = Server::start().await;
     check_all(async || Arc::new(server.open(&server.fresh()).await) as Arc<dyn Store>).await;
+    check_graves(async || Arc::new(server.open(&server.fresh()).await)).await;
 }
 
 #[tokio::test]

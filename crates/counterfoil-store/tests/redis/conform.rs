@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use counterfoil_store::Store;
-use counterfoil_store::conformance::check_all;
 use counterfoil_store::conformance::differential::{Plan, differential};
+use counterfoil_store::conformance::{check_all, check_graves};
 
 use crate::server::{Server, open, options};
 
@@ -12,6 +12,7 @@ use crate::server::{Server, open, options};
 async fn conforms() {
     let server = Server::durable();
     check_all(async || Arc::new(open(&server.fresh_url(), options()).await) as Arc<dyn Store>).await;
+    check_graves(async || Arc::new(open(&server.fresh_url(), options()).await)).await;
 }
 
 async fn differs_not(handles: usize, seeds: std::ops::Range<u64>) {

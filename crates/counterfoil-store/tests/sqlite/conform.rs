@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use counterfoil_store::Store;
-use counterfoil_store::conformance::check_all;
 use counterfoil_store::conformance::differential::{Plan, differential};
+use counterfoil_store::conformance::{check_all, check_graves};
 use counterfoil_store::sqlite::{Options, Sqlite};
 
 /// Merges all the time, checkpoints all the time.
@@ -14,24 +14,28 @@ fn tiny() -> Options {
     Options { merge_entries: 4, checkpoint_pages: 8, ..Options::default() }
 }
 
-fn opener(options: Options, dir: &tempfile::TempDir) -> impl AsyncFn() -> Arc<dyn Store> {
+fn opener(options: Options, dir: &tempfile::TempDir) -> impl AsyncFn() -> Arc<Sqlite> {
     let count = AtomicU64::new(0);
     async move || {
         let path = dir.path().join(format!("{}.db", count.fetch_add(1, Ordering::Relaxed)));
-        Arc::new(Sqlite::open(path, options.clone()).expect("a new ledger")) as Arc<dyn Store>
+        Arc::new(Sqlite::open(path, options.clone()).expect("a new ledger"))
     }
 }
 
 #[tokio::test]
 async fn conforms() {
     let dir = tempfile::tempdir().expect("a directory");
-    check_all(opener(Options::default(), &dir)).await;
+    let open = opener(Options::default(), &dir);
+    check_all(async || open().await as Arc<dyn Store>).await;
+    check_graves(open).await;
 }
 
 #[tokio::test]
 async fn conforms_with_tiny_numbers() {
     let dir = tempfile::tempdir().expect("a directory");
-    check_all(opener(tiny(), &dir)).await;
+    let open = opener(tiny(), &dir);
+    check_all(async || open().await as Arc<dyn Store>).await;
+    check_graves(open).await;
 }
 
 async fn differs_not(options: Options, handles: usize, seeds: std::ops::Range<u64>) {

@@ -14,7 +14,7 @@ pub async fn run(global: &Global, args: &BackupArgs) -> anyhow::Result<Exit> {
     let config = config(global)?;
     let opened = open_store(&config).await?;
     let Some(sqlite) = opened.sqlite().cloned() else {
-        let message = "this ledger is not a file of this program: back it up with the tools of its database; nothing was copied";
+        let message = "this ledger is not a file of this program: back it up with the tools of its database, or with `counterfoil store copy`; nothing was copied";
         return Err(Refused::usage("backup_unsupported", message));
     };
     let (file, quiet) = (args.file.clone(), global.json);

@@ -104,8 +104,7 @@ async fn look(global: &Global) -> Vec<Finding> {
 fn described(kind: &Kind, config: &Config) -> String {
     match kind {
         Kind::Memory | Kind::Sqlite(_) => config.store.clone(),
-        Kind::Postgres(postgres) => postgres.describe(),
-        Kind::Redis(redis) => redis.label(),
+        Kind::Postgres(_) | Kind::Redis(_) => kind.label(),
     }
 }
 

@@ -33,7 +33,12 @@ pub async fn open(config: &Config) -> anyhow::Result<(Runtime, Opened)> {
 }
 
 pub async fn open_store(config: &Config) -> anyhow::Result<Opened> {
-    compose::open_store(&config.store, Volatile::of(config)).await.map_err(open_refused)
+    open_store_at(&config.store, config).await
+}
+
+/// Another store than the config's own, under the same conditions.
+pub async fn open_store_at(url: &str, config: &Config) -> anyhow::Result<Opened> {
+    compose::open_store(url, Volatile::of(config)).await.map_err(open_refused)
 }
 
 /// The config that was named, or the one beside us, or defaults alone.

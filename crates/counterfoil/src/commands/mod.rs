@@ -13,5 +13,6 @@ pub mod mode;
 pub mod receipts;
 pub mod recover;
 pub mod serve;
+pub mod store;
 pub mod tokens;
 pub mod tools;

@@ -21,6 +21,7 @@ mod parts;
 mod refusals;
 mod replays;
 mod retries;
+mod stores;
 mod tokens;
 mod worker;
 mod workers;
