@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::ledger::{made, sound};
-use super::postgres;
 use crate::lab::{EXIT_BROKEN, EXIT_DONE, EXIT_USAGE, Lab, Run};
+use counterfoil_servers::postgres;
 
 /// Broken, with a problem that says these words at this place.
 #[track_caller]

@@ -5,9 +5,9 @@ use std::process::Stdio;
 use serde_json::json;
 
 use super::ledger::{answers, made, seen, sound};
-use super::{postgres, redis};
 use crate::lab::{EXIT_CANCELLED, EXIT_DONE, EXIT_REFUSED, EXIT_USAGE, Lab, Run};
 use crate::parts::Process;
+use counterfoil_servers::{postgres, redis};
 
 #[track_caller]
 fn copied(lab: &Lab, from: &str, to: &str) -> Run {

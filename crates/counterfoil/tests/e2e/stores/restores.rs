@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use super::ledger::{answers, made, seen, sound};
-use super::{postgres, redis};
 use crate::lab::EXIT_DONE;
+use counterfoil_servers::{postgres, redis};
 
 #[test]
 fn a_sqlite_backup_is_the_ledger() {
