@@ -107,7 +107,8 @@ pub async fn tail(link: &Link, after: Position, limit: usize) -> Result<Vec<Reco
         .arg(1)
         .arg("WITHSCORES");
     let mut batches = scored(link.read(&question).await?.into_iter().next())?;
-    let mut base = after.0;
+    // From behind that batch, or from `after` itself: a batch that begins just there may be written between the two questions.
+    let mut from = batches.last().map_or_else(|| after.0.to_string(), |(base, _)| format!("({base}"));
     while tail.len() < limit {
         let places: Vec<Place> =
             batches.iter().flat_map(|(base, logged)| places(*base, logged)).filter(|place| place.position > after.0).collect();
@@ -115,11 +116,11 @@ pub async fn tail(link: &Link, after: Position, limit: usize) -> Result<Vec<Reco
             fetch(link, &places[..places.len().min(limit - tail.len())], &mut tail).await?;
         }
         let mut question = pipe();
-        question.cmd("ZRANGE").arg(&link.keys.log).arg(format!("({base}")).arg("+inf").arg("BYSCORE");
+        question.cmd("ZRANGE").arg(&link.keys.log).arg(&from).arg("+inf").arg("BYSCORE");
         question.arg("LIMIT").arg(0).arg(BATCHES).arg("WITHSCORES");
         batches = scored(link.read(&question).await?.into_iter().next())?;
         let Some((last, _)) = batches.last() else { break };
-        base = *last;
+        from = format!("({last}");
     }
     Ok(tail)
 }
