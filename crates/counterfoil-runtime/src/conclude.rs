@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use counterfoil_core::echo::Echo;
 use counterfoil_core::effect::Effect;
-use counterfoil_core::entry::{Ended, Entry, Probed, UndoCall};
+use counterfoil_core::entry::{Claim, Ended, Entry, Probed, UndoCall};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::outcome::Flag;
 use counterfoil_core::policy::EffectClass;
 use counterfoil_core::redact::{Salt, holds_digest, redact_json, scrub, scrub_json, secrets};
 use counterfoil_core::retry::{self, Series};
-use counterfoil_core::{EffectKey, Failure, Fence, Json, Outcome, Success, Timestamp};
+use counterfoil_core::{EffectKey, Failure, Json, Outcome, Success, Timestamp};
 
 use crate::ledger::{Ending, Ledger, LedgerError, Permit, Reported, Sealed, evidence, next_receipt};
 use crate::liveness::Unsettled;
@@ -177,11 +177,11 @@ pub(crate) fn keep_trying(ledger: Arc<Ledger>, permit: Permit, concluding: Concl
 }
 
 /// Gives back a claim that may have been written although the store could not say so. This worker knows that it dispatched nothing.
-pub(crate) fn release(ledger: Arc<Ledger>, key: EffectKey, fence: Fence, unsettled: Unsettled, report: Report) {
+pub(crate) fn release(ledger: Arc<Ledger>, key: EffectKey, claim: Claim, unsettled: Unsettled, report: Report) {
     tokio::spawn(async move {
         let _report = report;
         let mut pause = TRY_AGAIN_FIRST;
-        while let Err(error) = ledger.release(key, fence, "the claim could not be confirmed; nothing was dispatched").await {
+        while let Err(error) = ledger.release(key, &claim, "the claim could not be confirmed; nothing was dispatched").await {
             if let LedgerError::Fold { .. } = error {
                 tracing::error!(effect = %key, %error, "a claim cannot be given back");
                 return;

@@ -68,6 +68,8 @@ pub struct Ledger {
     worker: WorkerId,
     wakeups: Arc<Wakeups>,
     meters: LedgerMeters,
+    /// When this worker made its last claim, in microseconds.
+    claimed: AtomicI64,
 }
 
 /// The right to run one attempt. Nothing but [`Ledger::begin`] makes one.
@@ -190,7 +192,7 @@ impl Ledger {
         let wakeups = Arc::new(Wakeups::default());
         let meters = LedgerMeters::new();
         let group = Group::start(store.clone(), wakeups.clone(), meters.clone());
-        Self { store, group, clock, worker, wakeups, meters }
+        Self { store, group, clock, worker, wakeups, meters, claimed: AtomicI64::new(0) }
     }
 
     /// Appends that wait for the disk.
@@ -240,22 +242,30 @@ impl Ledger {
         Ok(entries)
     }
 
+    /// A claim to [`begin`](Self::begin) with. No two of this worker have the same time: one that was perhaps written can be told from one that
+    /// was made in its place, under the same fence, when it was not.
+    pub fn claim(&self, attempt: Attempt, lease: Duration) -> Claim {
+        let now = self.clock.now();
+        let later = |last: i64| now.0.max(last + 1);
+        let last = self.claimed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(later(last))).unwrap_or_else(|last| last);
+        let at = Timestamp(later(last));
+        Claim { at, attempt: attempt.number, fence: attempt.fence, worker: self.worker.clone(), lease_until: now + lease }
+    }
+
     /// Claims an attempt. The permit exists only when the claim is durable. `before` are entries that the same record begins with
     /// (`opened`), `beside` are writes that hold or fall with the claim (a budget, a window).
     pub async fn begin(
         &self,
         effect: &Effect,
-        attempt: Attempt,
+        claim: &Claim,
         lease: Duration,
         before: Vec<Entry>,
         beside: Vec<Write>,
     ) -> Result<Permit, LedgerError> {
-        let now = self.clock.now();
-        let claim = Claim { at: now, attempt: attempt.number, fence: attempt.fence, worker: self.worker.clone(), lease_until: now + lease };
         let mut entries = before;
         entries.push(Entry::Claimed(claim.clone()));
         match self.record_with(effect, entries, None, |_| beside).await {
-            Ok(effect) => Ok(Permit(Holding::of(effect, &claim, lease))),
+            Ok(effect) => Ok(Permit(Holding::of(effect, claim, lease))),
             // What goes with a claim is worked out anew like the claim itself.
             Err(LedgerError::BesideTaken { .. }) => Err(LedgerError::Conflict),
             Err(error) => Err(error),
@@ -307,14 +317,15 @@ impl Ledger {
     }
 
     /// Gives back a claim of this worker that may or may not have been written: nothing was dispatched under it.
-    pub async fn release(&self, key: EffectKey, fence: Fence, why: &str) -> Result<(), LedgerError> {
+    pub async fn release(&self, key: EffectKey, claim: &Claim, why: &str) -> Result<(), LedgerError> {
         loop {
             let effect = self.load(key).await?;
-            let ours = matches!(&effect.state, State::Running(claim) if claim.fence == fence && claim.worker == self.worker);
-            if !ours {
+            // The very claim: where it was not written, the same call may have been made again meanwhile, under the same fence, and be under way.
+            let written = matches!(&effect.state, State::Running(running) if running == claim);
+            if !written {
                 return Ok(());
             }
-            let entry = Entry::Released { fence, at: self.clock.now(), why: why.into() };
+            let entry = Entry::Released { fence: claim.fence, at: self.clock.now(), why: why.into() };
             match self.record(&effect, vec![entry], None).await {
                 Err(LedgerError::Conflict) => continue,
                 released => return released.map(drop),

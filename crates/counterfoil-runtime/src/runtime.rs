@@ -549,14 +549,15 @@ impl Inner {
         };
         let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
         let unsettled = self.liveness.claiming();
-        let permit = match self.ledger.begin(effect, attempt, policy.lease, opened.into_iter().collect(), beside).await {
+        let claim = self.ledger.claim(attempt, policy.lease);
+        let permit = match self.ledger.begin(effect, &claim, policy.lease, opened.into_iter().collect(), beside).await {
             Ok(permit) => permit, // the claim is durable
             Err(LedgerError::Conflict) => {
                 unsettled.settled();
                 return Err(LedgerError::Conflict);
             }
             Err(LedgerError::Store(StoreError::Unavailable { message, written: Written::Perhaps })) => {
-                conclude::release(self.ledger.clone(), task.key, attempt.fence, unsettled, self.reports.begin());
+                conclude::release(self.ledger.clone(), task.key, claim, unsettled, self.reports.begin());
                 return Err(StoreError::Unavailable { message, written: Written::Perhaps }.into());
             }
             Err(error) => {
