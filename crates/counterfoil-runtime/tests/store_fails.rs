@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-use counterfoil_core::ids::CallKey;
+use counterfoil_core::decide::Attempt;
+use counterfoil_core::entry::{Entry, Opened};
+use counterfoil_core::ids::{CallKey, Digest32};
 use counterfoil_core::policy::{Jitter, RetryPolicy};
-use counterfoil_core::{Call, Caller, CanonicalJson, Json, Policy, StreamId, Tenant, Timestamp, ToolName};
+use counterfoil_core::{Call, Caller, CanonicalJson, Fence, Json, Policy, StreamId, Tenant, Timestamp, ToolName};
 use counterfoil_runtime::{Acquired, Answer, Beside, Builder, ClientTool, CommitHow, FnTool, PermitId, Registered, Runtime, Status};
 use counterfoil_store::memory::Memory;
 use counterfoil_store::{
@@ -193,4 +195,37 @@ fn refused(acquired: Acquired) -> Option<String> {
         Acquired::Lent(_) => None,
         Acquired::Answer(answer) => answer.error.map(|error| error.code),
     }
+}
+
+/// The claim that a lost connection left open was not written; the same call was made again, under the same fence, and is under way. Giving back
+/// the first must not free the second: it would run twice.
+#[tokio::test]
+async fn a_claim_is_given_back_only_if_it_is_the_very_one() {
+    let (runtime, _) = runtime(Failing::after(i64::MAX, Written::No));
+    let ledger = runtime.ledger();
+    let (call, lease) = (charge(), Duration::from_secs(30));
+    let key = Digest32::of(b"an effect");
+    let opened = Opened {
+        at: Timestamp(1),
+        tenant: call.tenant,
+        caller: call.caller,
+        tool: call.tool,
+        fingerprint: call.args.fingerprint(),
+        args: call.args,
+        run: None,
+        step: None,
+        redacted: false,
+        settles: false,
+        lent: false,
+        retain_ms: 1000,
+    };
+    let attempt = Attempt { number: 1, fence: Fence(1) };
+    let (unwritten, written) = (ledger.claim(attempt, lease), ledger.claim(attempt, lease));
+    let absent = ledger.load(key).await.unwrap();
+    ledger.begin(&absent, &written, lease, vec![Entry::Opened(opened)], Vec::new()).await.unwrap();
+    let state = async || ledger.load(key).await.unwrap().state.word();
+    ledger.release(key, &unwritten, "it could not be confirmed").await.unwrap();
+    assert_eq!(state().await, "running");
+    ledger.release(key, &written, "it could not be confirmed").await.unwrap();
+    assert_eq!(state().await, "ready");
 }
