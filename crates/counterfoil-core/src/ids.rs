@@ -302,6 +302,31 @@ pub type EffectKey = Digest32;
 /// Digest of a call's canonical arguments: tells key reuse with other arguments from a repeat.
 pub type Fingerprint = Digest32;
 
+/// Which of a tenant's chains for calls outside runs. A process that is alone uses the first and no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Lane(pub u16);
+
+impl Lane {
+    pub const FIRST: Self = Self(0);
+    /// So many there are at most: whoever verifies looks at each.
+    pub const COUNT: u16 = 64;
+
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..Self::COUNT).map(Self)
+    }
+
+    /// Another lane than this one. `chance` is any number; workers that got different ones hardly meet again.
+    pub fn another(self, chance: u64) -> Self {
+        let step = 1 + (chance % u64::from(Self::COUNT - 1)) as u16;
+        Self((self.0 + step) % Self::COUNT)
+    }
+
+    pub fn is_first(&self) -> bool {
+        *self == Self::FIRST
+    }
+}
+
 /// One sequence of records in a store. Effects use their key; everything else a digest with its own tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub [u8; 32]);
@@ -315,6 +340,13 @@ impl StreamId {
         match run {
             Some(run) => Self::tagged("counterfoil/chain/run/1", &[tenant.as_str(), run.as_str()]),
             None => Self::tagged("counterfoil/chain/tenant/1", &[tenant.as_str()]),
+        }
+    }
+    /// A tenant's calls outside runs, where several processes write receipts at once: each has a lane of its own. Lane 0 is `chain`.
+    pub fn lane(tenant: &Tenant, lane: Lane) -> Self {
+        match lane {
+            Lane::FIRST => Self::chain(tenant, None),
+            Lane(number) => Self::tagged("counterfoil/chain/lane/1", &[tenant.as_str(), &number.to_string()]),
         }
     }
     pub fn breaker(tenant: &Tenant, tool: &ToolName) -> Self {

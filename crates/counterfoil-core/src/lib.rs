@@ -37,7 +37,7 @@ pub use canonical::{CanonicalJson, Json};
 pub use decide::{Conditions, Decision, decide};
 pub use effect::{Effect, State};
 pub use entry::Entry;
-pub use ids::{Caller, EffectKey, Fence, Fingerprint, RunId, StepPath, StreamId, Tenant, ToolName, WorkerId};
+pub use ids::{Caller, EffectKey, Fence, Fingerprint, Lane, RunId, StepPath, StreamId, Tenant, ToolName, WorkerId};
 pub use mode::Mode;
 pub use outcome::{Failure, Outcome, Success};
 pub use policy::{EffectClass, OnInFlight, Policy, Repeat};

@@ -1,7 +1,7 @@
 //! Proof of a terminal outcome, chained to the one before.
 //!
 //! A receipt's hash is SHA-256 over its stored bytes, which hold the hash of its predecessor. One chain per run, one per tenant for calls
-//! outside runs. The id is known before the place in the chain is: it is derived from the effect and the entry that ended it.
+//! outside runs, or several where several processes write at once (`Lane`). The id is known before the place in the chain is: it is derived from the effect and the entry that ended it.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::canonical::CanonicalJson;
 use crate::codec::{self, CodecError};
-use crate::ids::{Digest32, EffectKey, Fence, RunId, StreamId, Tenant, ToolName};
+use crate::ids::{Digest32, EffectKey, Fence, Lane, RunId, StreamId, Tenant, ToolName};
 use crate::json_text;
 use crate::time::Timestamp;
 
@@ -56,6 +56,8 @@ pub struct Receipt {
     pub id: ReceiptId,
     /// Place in the chain, from 1.
     pub seq: u64,
+    #[serde(default, skip_serializing_if = "Lane::is_first")]
+    pub lane: Lane,
     pub tenant: Tenant,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
@@ -88,13 +90,21 @@ impl Receipt {
 /// Where a chain stands: the next receipt goes here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainHead {
+    pub lane: Lane,
     pub seq: u64,
     pub hash: Digest32,
 }
 
+impl ChainHead {
+    /// Before the first receipt.
+    pub fn start(lane: Lane) -> Self {
+        Self { lane, ..Self::default() }
+    }
+}
+
 impl Default for ChainHead {
     fn default() -> Self {
-        Self { seq: 0, hash: Digest32([0; 32]) }
+        Self { lane: Lane::FIRST, seq: 0, hash: Digest32([0; 32]) }
     }
 }
 
@@ -122,6 +132,7 @@ impl Draft {
         let receipt = Receipt {
             id: self.id,
             seq: 0,
+            lane: Lane::FIRST,
             tenant: self.tenant,
             run: self.run,
             effect: self.effect,
@@ -149,13 +160,17 @@ impl ChainHead {
     pub fn seal(self, receipt: &Unsealed) -> (String, Self) {
         let seq = self.seq + 1;
         let (before, after) = (&receipt.text[..SEQ_AT], &receipt.text[SEQ_AT + 1..receipt.text.len() - PREV_BEFORE_END]);
-        let mut text = String::with_capacity(receipt.text.len() + 20);
+        let mut text = String::with_capacity(receipt.text.len() + 32);
         text.push_str(before);
         text.push_str(itoa::Buffer::new().format(seq));
+        if !self.lane.is_first() {
+            text.push_str(",\"lane\":");
+            text.push_str(itoa::Buffer::new().format(self.lane.0));
+        }
         text.push_str(after);
         self.hash.append_to(&mut text);
         text.push_str("\"}");
-        let head = Self { seq, hash: Digest32::of(text.as_bytes()) };
+        let head = Self { lane: self.lane, seq, hash: Digest32::of(text.as_bytes()) };
         (text, head)
     }
 }
@@ -166,6 +181,8 @@ pub enum ChainError {
     Unreadable { seq: u64, source: CodecError },
     #[error("receipt {expected} is missing: found {found} in its place")]
     Gap { expected: u64, found: u64 },
+    #[error("receipt {seq} belongs to lane {found}, and this is lane {expected}")]
+    Strayed { seq: u64, expected: u16, found: u16 },
     #[error("receipt {seq} does not follow the one before it: its `prev` is {found}, the hash of the one before is {expected}")]
     Broken { seq: u64, expected: Digest32, found: Digest32 },
 }
@@ -182,10 +199,13 @@ pub fn follow<'a>(head: ChainHead, bodies: impl Iterator<Item = &'a str>) -> Res
             if receipt.seq != head.seq + 1 {
                 return Err(ChainError::Gap { expected: head.seq + 1, found: receipt.seq });
             }
+            if receipt.lane != head.lane && head.seq > 0 {
+                return Err(ChainError::Strayed { seq: receipt.seq, expected: head.lane.0, found: receipt.lane.0 });
+            }
             if receipt.prev != head.hash {
                 return Err(ChainError::Broken { seq: receipt.seq, expected: head.hash, found: receipt.prev });
             }
-            head = ChainHead { seq: receipt.seq, hash: Digest32::of(text.as_bytes()) };
+            head = ChainHead { lane: receipt.lane, seq: receipt.seq, hash: Digest32::of(text.as_bytes()) };
             receipts.push(receipt);
         }
     }
@@ -197,7 +217,7 @@ pub fn head_of(newest: &str) -> Result<ChainHead, CodecError> {
     let texts = texts(newest)?;
     let Some(last) = texts.last() else { return Err(CodecError::Malformed("a chain record without receipts".into())) };
     let receipt: Receipt = serde_json::from_str(last).map_err(|e| CodecError::Malformed(e.to_string()))?;
-    Ok(ChainHead { seq: receipt.seq, hash: Digest32::of(last.as_bytes()) })
+    Ok(ChainHead { lane: receipt.lane, seq: receipt.seq, hash: Digest32::of(last.as_bytes()) })
 }
 
 fn texts(body: &str) -> Result<Vec<&str>, CodecError> {
@@ -272,13 +292,14 @@ mod tests {
     /// Sealing cuts into the text; what comes out must be what would have been written whole.
     #[test]
     fn a_sealed_receipt_is_written_as_any_other() {
-        let head = ChainHead { seq: 41_999, hash: Digest32::of(b"the one before") };
+        let last = |lane| ChainHead { lane, seq: 41_999, hash: Digest32::of(b"the one before") };
         let run = Some(RunId::new(r#"a "run" with ,"seq":0 in it"#).unwrap());
-        for draft in [draft(7), Draft { run, by: Some("ada".into()), ..draft(8) }] {
+        let told = Draft { run, by: Some("ada".into()), ..draft(8) };
+        for (draft, head) in [(draft(7), last(Lane::FIRST)), (told, last(Lane::FIRST)), (draft(9), last(Lane(17)))] {
             let (text, sealed) = head.seal(&draft.clone().unsealed());
             let receipt: Receipt = serde_json::from_str(&text).unwrap();
             assert_eq!(serde_json::to_string(&receipt).unwrap(), text);
-            assert_eq!((receipt.seq, receipt.prev, receipt.id), (42_000, head.hash, draft.id));
+            assert_eq!((receipt.seq, receipt.lane, receipt.prev, receipt.id), (42_000, head.lane, head.hash, draft.id));
             assert_eq!((sealed.seq, sealed.hash), (42_000, Digest32::of(text.as_bytes())));
         }
     }
@@ -294,6 +315,9 @@ mod tests {
         let mut swapped = chain(5);
         swapped.swap(1, 2);
         assert_eq!(check(&swapped), Err(ChainError::Gap { expected: 2, found: 3 }));
+        let mut strayed = chain(5);
+        strayed[2] = strayed[2].replace("\"seq\":3,", "\"seq\":3,\"lane\":9,");
+        assert_eq!(check(&strayed), Err(ChainError::Strayed { seq: 3, expected: 0, found: 9 }));
         assert_ne!(check(&chain(5)[..4]).unwrap(), check(&chain(5)).unwrap(), "a cut tail is another head");
     }
 }

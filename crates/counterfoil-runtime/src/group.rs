@@ -4,6 +4,7 @@
 //! loses its race is taken out and answered `Conflict`, the others go through. Receipts get their place in the chain here, because here
 //! is the one order in which outcomes become durable. Nothing is answered before the store has said that it is durable.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -11,7 +12,7 @@ use std::time::Instant;
 
 use counterfoil_core::receipt::{self, ChainHead, Unsealed};
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{RunId, StreamId, Summary, Tenant, Timestamp};
+use counterfoil_core::{Lane, RunId, StreamId, Summary, Tenant, Timestamp};
 use counterfoil_store::spread::{Map, Set};
 use counterfoil_store::{AppendError, Batch, Reach, Store, StoreError, Version, Write, Written};
 use tokio::sync::oneshot;
@@ -78,7 +79,16 @@ impl Group {
         });
         let handle = tokio::runtime::Handle::current();
         let waiting = queue.clone();
-        let mut writer = Writer { store, handle, wakeups, queue: queue.clone(), meters, heads: Map::default() };
+        let mut writer = Writer {
+            store,
+            handle,
+            wakeups,
+            queue: queue.clone(),
+            meters,
+            heads: Map::default(),
+            lane: Lane::FIRST,
+            lanes: Map::default(),
+        };
         let thread = std::thread::Builder::new()
             .name("counterfoil-ledger".into())
             .spawn(move || {
@@ -188,6 +198,10 @@ struct Writer {
     queue: Arc<Queue>,
     meters: LedgerMeters,
     heads: Map<Head>,
+    /// Which chain of a tenant this process writes receipts to. The first, until another process is met there.
+    lane: Lane,
+    /// The chains of this lane, by the tenant's first one.
+    lanes: Map<StreamId>,
 }
 
 #[derive(Clone, Copy)]
@@ -212,10 +226,7 @@ impl Writer {
                     self.tell(std::mem::take(&mut jobs));
                 }
                 Err(AppendError::Conflict { streams }) => {
-                    // Chains that moved belong to no caller: another process wrote a receipt. Read them again and go on.
-                    for stream in &streams {
-                        self.heads.remove(stream);
-                    }
+                    self.give_way(&streams, &jobs);
                     let (lost, rest) =
                         jobs.into_iter().partition(|job: &Job| job.request.writes.iter().any(|w| streams.contains(&w.stream)));
                     jobs = rest;
@@ -241,6 +252,19 @@ impl Writer {
         rest
     }
 
+    /// Chains that moved belong to no caller: another process wrote a receipt. In a run's chain, after it; outside runs, beside it: two who
+    /// write to one chain would take turns in losing.
+    fn give_way(&mut self, moved: &[StreamId], jobs: &[Job]) {
+        for stream in moved {
+            self.heads.remove(stream);
+        }
+        let shared = |receipt: &Unsealed| receipt.run.is_none() && moved.contains(&self.lane_of(receipt));
+        if jobs.iter().filter_map(|job| job.request.receipt.as_ref()).any(shared) {
+            self.lane = self.lane.another(RandomState::new().hash_one(()));
+            self.lanes.clear();
+        }
+    }
+
     /// It is durable: wakes everyone. Waking many costs as much as writing for them, so that is left to the runtime's own threads.
     fn tell(&self, jobs: Vec<Job>) {
         let many = jobs.len() > TOLD_INLINE_MAX;
@@ -263,7 +287,7 @@ impl Writer {
     fn without_damaged_chains(&mut self, jobs: Vec<Job>) -> Vec<Job> {
         let mut whole = Vec::with_capacity(jobs.len());
         for job in jobs {
-            match job.request.receipt.as_ref().map(|receipt| self.head(receipt.chain)).transpose() {
+            match job.request.receipt.as_ref().map(|receipt| self.head(receipt)).transpose() {
                 Err(error @ StoreError::Corrupt { .. }) => {
                     self.meters.failed(&error);
                     answer_all(vec![job], &AppendError::Store(error));
@@ -292,6 +316,7 @@ impl Writer {
         appended?;
         if self.heads.len() > HEADS_MAX {
             self.heads.clear();
+            self.lanes.clear();
         }
         for chain in chains {
             self.heads.insert(chain.stream, Head { chain: chain.end, version: chain.head.version.next() });
@@ -307,7 +332,8 @@ impl Writer {
             let place = match places.get(&receipt.chain) {
                 Some(place) => *place,
                 None => {
-                    chains.push(Chain::new(receipt, self.head(receipt.chain)?));
+                    let (stream, head) = self.head(receipt)?;
+                    chains.push(Chain::new(receipt, stream, head));
                     places.insert(receipt.chain, chains.len() - 1);
                     chains.len() - 1
                 }
@@ -317,19 +343,30 @@ impl Writer {
         Ok(chains)
     }
 
-    fn head(&mut self, stream: StreamId) -> Result<Head, StoreError> {
-        if let Some(head) = self.heads.get(&stream) {
-            return Ok(*head);
+    /// The chain that the receipt goes to.
+    fn lane_of(&self, receipt: &Unsealed) -> StreamId {
+        match receipt.run.is_some() || self.lane.is_first() {
+            true => receipt.chain,
+            false => self.lanes.get(&receipt.chain).copied().unwrap_or_else(|| StreamId::lane(&receipt.tenant, self.lane)),
         }
+    }
+
+    fn head(&mut self, receipt: &Unsealed) -> Result<(StreamId, Head), StoreError> {
+        let stream = self.lane_of(receipt);
+        if let Some(head) = self.heads.get(&stream) {
+            return Ok((stream, *head));
+        }
+        let lane = if receipt.run.is_some() { Lane::FIRST } else { self.lane };
         let history = self.handle.block_on(self.store.load(stream, Reach::Newest(1)))?;
         let chain = match history.records.last() {
-            None => ChainHead::default(),
+            None => ChainHead::start(lane),
             Some(newest) => receipt::head_of(&newest.body)
                 .map_err(|e| StoreError::Corrupt { place: format!("receipt chain {stream}"), message: e.to_string() })?,
         };
         let head = Head { chain, version: history.version };
         self.heads.insert(stream, head);
-        Ok(head)
+        self.lanes.insert(receipt.chain, stream);
+        Ok((stream, head))
     }
 }
 
@@ -367,9 +404,9 @@ struct Chain {
 }
 
 impl Chain {
-    fn new(receipt: &Unsealed, head: Head) -> Self {
+    fn new(receipt: &Unsealed, stream: StreamId, head: Head) -> Self {
         Self {
-            stream: receipt.chain,
+            stream,
             tenant: receipt.tenant.clone(),
             run: receipt.run.clone(),
             head,

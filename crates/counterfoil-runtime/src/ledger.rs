@@ -12,11 +12,11 @@ use counterfoil_core::decide::Attempt;
 use counterfoil_core::effect::{FoldError, State};
 use counterfoil_core::entry::{Claim, Ended, Finished, Late, LateOutcome, UndoCall};
 use counterfoil_core::ids::Digest32;
-use counterfoil_core::receipt::{Draft, Receipt, ReceiptId, follow};
+use counterfoil_core::receipt::{ChainHead, Draft, Receipt, ReceiptId, follow};
 use counterfoil_core::redact::Salt;
 use counterfoil_core::settled::Settled;
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{Effect, EffectKey, Entry, Fence, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
+use counterfoil_core::{Effect, EffectKey, Entry, Fence, Lane, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
 use counterfoil_store::{AppendError, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
 use thiserror::Error;
 use tokio::sync::Mutex;
@@ -507,12 +507,33 @@ impl Ledger {
         }
     }
 
-    /// All receipts of one chain, verified link by link.
+    /// All receipts of one run, or of the tenant's calls outside runs, verified link by link. In the order of their chain; of several chains,
+    /// in the order of their ends.
     pub async fn receipts(&self, tenant: &Tenant, run: Option<&RunId>) -> Result<Vec<Receipt>, LedgerError> {
-        let stream = StreamId::chain(tenant, run);
+        if run.is_some() {
+            return self.chain(StreamId::chain(tenant, run), Lane::FIRST).await;
+        }
+        let mut lanes = Vec::new();
+        for lane in Lane::all() {
+            lanes.push(self.chain(StreamId::lane(tenant, lane), lane).await?);
+        }
+        lanes.retain(|receipts| !receipts.is_empty());
+        let several = lanes.len() > 1;
+        let mut receipts: Vec<Receipt> = lanes.into_iter().flatten().collect();
+        if several {
+            receipts.sort_by_key(|receipt| receipt.ended);
+        }
+        Ok(receipts)
+    }
+
+    async fn chain(&self, stream: StreamId, lane: Lane) -> Result<Vec<Receipt>, LedgerError> {
+        let damaged = |message: String| StoreError::Corrupt { place: format!("receipt chain {stream}"), message };
         let history = self.store.load(stream, Reach::Whole).await.inspect_err(|e| self.meters.failed(e))?;
-        let (_, receipts) = follow(Default::default(), history.records.iter().map(|r| r.body.as_str()))
-            .map_err(|e| StoreError::Corrupt { place: format!("receipt chain {stream}"), message: e.to_string() })?;
+        let (head, receipts) =
+            follow(ChainHead::start(lane), history.records.iter().map(|r| r.body.as_str())).map_err(|e| damaged(e.to_string()))?;
+        if head.lane != lane {
+            return Err(damaged(format!("its receipts belong to lane {}, and this is lane {}", head.lane.0, lane.0)).into());
+        }
         Ok(receipts)
     }
 

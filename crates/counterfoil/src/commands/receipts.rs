@@ -1,6 +1,6 @@
 //! `counterfoil receipts`: what was proven, and whether the chain holds.
 
-use counterfoil_core::RunId;
+use counterfoil_core::{Receipt, RunId};
 
 use super::house::House;
 use crate::cli::{Global, ReceiptsArgs, ReceiptsCommand};
@@ -28,7 +28,7 @@ pub async fn run(global: &Global, args: &ReceiptsArgs) -> anyhow::Result<Exit> {
             let mut table = output::table(&["seq", "ended", "outcome", "tool", "attempt", "effect", "by"]);
             for r in &receipts {
                 table.add_row([
-                    r.seq.to_string(),
+                    place(r),
                     time(r.ended),
                     r.outcome.clone(),
                     r.tool.to_string(),
@@ -41,4 +41,12 @@ pub async fn run(global: &Global, args: &ReceiptsArgs) -> anyhow::Result<Exit> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// The place in the chain, after the lane where there are several.
+fn place(receipt: &Receipt) -> String {
+    match receipt.lane.is_first() {
+        true => receipt.seq.to_string(),
+        false => format!("{}/{}", receipt.lane.0, receipt.seq),
+    }
 }
