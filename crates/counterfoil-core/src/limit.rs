@@ -1,14 +1,15 @@
-//! Bounds on how often and how much: a token bucket for rates, a running total for a run's budget.
+//! Bounds on how often and how much: a token bucket for rates, places for attempts at one time, a running total for a run's budget.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::{EffectKey, Fence};
 use crate::policy::{Limits, Rate};
 use crate::time::Timestamp;
 
 /// `rate.count` tokens that grow back over `rate.per`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
     tokens: f64,
     at: Timestamp,
@@ -30,6 +31,59 @@ impl Bucket {
             return Ok(());
         }
         Err(Duration::try_from_secs_f64((1.0 - self.tokens) / per_second).unwrap_or(rate.per))
+    }
+}
+
+/// What all workers together have taken of one tool's `rate` and `concurrency`. Each record holds all of it, so only the newest is read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quota {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<Bucket>,
+    /// Attempts that have, or had, a place. One that is over is taken out when the place is needed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<Place>,
+    /// It went on in the stream of a later day.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moved: bool,
+}
+
+/// An attempt among `limits.concurrency`: it has its place for as long as this claim of this effect runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Place {
+    pub effect: EffectKey,
+    pub fence: Fence,
+}
+
+/// Why there is nothing to take now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wait {
+    /// Every place is taken, unless one of these attempts is over.
+    Place,
+    /// The next token comes after so long.
+    Token(Duration),
+}
+
+impl Quota {
+    /// The quota after one more attempt. `place`: it counts among `limits.concurrency`.
+    pub fn take(&self, limits: &Limits, place: Option<Place>, now: Timestamp) -> Result<Self, Wait> {
+        let mut next = self.clone();
+        if let (Some(place), Some(most)) = (place, limits.concurrency) {
+            next.places.retain(|other| other.effect != place.effect);
+            if next.places.len() >= most as usize {
+                return Err(Wait::Place);
+            }
+            next.places.push(place);
+        }
+        if let Some(rate) = limits.rate {
+            next.bucket.get_or_insert_with(|| Bucket::full(rate, now)).take(rate, now).map_err(Wait::Token)?;
+        }
+        Ok(next)
+    }
+
+    /// Without the places of attempts that are over.
+    pub fn without(mut self, over: &[Place]) -> Self {
+        self.places.retain(|place| !over.contains(place));
+        self
     }
 }
 
@@ -72,6 +126,28 @@ mod tests {
         assert_eq!(wait.as_millis(), 100);
         assert_eq!(bucket.take(rate, Timestamp::ZERO + Duration::from_millis(101)), Ok(()));
         assert!(bucket.take(rate, Timestamp::ZERO).is_err(), "a clock that runs backwards gives nothing away");
+    }
+
+    #[test]
+    fn a_quota_gives_as_many_places_and_tokens_as_there_are() {
+        let place = |number: u8, fence: u64| Place { effect: crate::ids::Digest32([number; 32]), fence: Fence(fence) };
+        let limits = Limits { concurrency: Some(2), rate: Some(Rate { count: 3, per: Duration::from_secs(3) }), ..Limits::default() };
+        let now = Timestamp::ZERO;
+        let two = Quota::default().take(&limits, Some(place(1, 1)), now).unwrap().take(&limits, Some(place(2, 1)), now).unwrap();
+        assert_eq!(two.take(&limits, Some(place(3, 1)), now), Err(Wait::Place));
+        // A later claim of the same effect takes the place of the earlier one.
+        let again = two.take(&limits, Some(place(2, 2)), now).unwrap();
+        assert_eq!(again.places, [place(1, 1), place(2, 2)]);
+        let free = again.without(&[place(1, 1), place(2, 1)]);
+        assert_eq!(free.places, [place(2, 2)], "of the places that are over, only those that are there");
+        assert_eq!(free.take(&limits, Some(place(3, 1)), now), Err(Wait::Token(Duration::from_secs(1))));
+        // A client's attempt has no place, and needs a token all the same.
+        let later = now + Duration::from_millis(1001);
+        assert_eq!(two.take(&limits, None, later).unwrap().places, two.places);
+        let text = serde_json::to_string(&two).unwrap();
+        assert_eq!(serde_json::from_str::<Quota>(&text).unwrap(), two);
+        // Lower limits than when the places were taken.
+        assert_eq!(two.take(&Limits { concurrency: Some(1), ..Limits::default() }, Some(place(3, 1)), later), Err(Wait::Place));
     }
 
     #[test]

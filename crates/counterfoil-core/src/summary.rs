@@ -25,10 +25,12 @@ pub enum StreamKind {
     Token = 9,
     /// Whether calls are enforced, shadowed or let through.
     Mode = 10,
+    /// What all workers together have taken of a tool's limits.
+    Quota = 11,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Effect,
         Self::Chain,
         Self::Breaker,
@@ -39,6 +41,7 @@ impl StreamKind {
         Self::Tool,
         Self::Token,
         Self::Mode,
+        Self::Quota,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {

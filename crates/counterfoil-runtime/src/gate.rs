@@ -1,14 +1,15 @@
 //! What stands before a dispatch: concurrency, rate and the breaker, per (tenant, tool).
 //!
-//! Passed before the claim is made, so that a refusal leaves nothing to take back. Exact within this process; breaker state is also kept in
-//! the ledger, so that a restart, a CLI call and a second process know it. A pass that was not used gives everything back when dropped.
+//! Passed before the claim is made, so that a refusal leaves nothing to take back. What a pass takes of the limits is written with the claim
+//! (`quota`), so that all workers together keep them; the places counted here only make a process queue before it asks. Breaker state is kept in
+//! the ledger too, so that a restart, a CLI call and a second process know it. A pass that was not used gives everything back when dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use counterfoil_core::breaker::{Admission, Breaker, Health, Phase};
-use counterfoil_core::limit::Bucket;
+use counterfoil_core::limit::Place;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Outcome, Policy, StreamId, Summary, Tenant, Timestamp, ToolName};
 use counterfoil_store::{Version, Write};
@@ -18,6 +19,7 @@ use crate::answer::{AnswerError, Status};
 use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError};
 use crate::observe::Meters;
+use crate::quota::{Counter, Short, Taken};
 
 /// Attempts that may wait for a place when the policy names no `queue`.
 const QUEUE_DEFAULT: u32 = 1000;
@@ -36,7 +38,7 @@ struct Gate {
     tool: ToolName,
     places: Option<Arc<Semaphore>>,
     places_total: u32,
-    bucket: Mutex<Option<Bucket>>,
+    quota: Counter,
     breaker: Mutex<Kept>,
     /// Held while the breaker is written: within this process, writes follow one another and never race.
     writing: tokio::sync::Mutex<()>,
@@ -56,6 +58,10 @@ pub struct Pass {
     gate: Arc<Gate>,
     admission: Admission,
     _place: Option<OwnedSemaphorePermit>,
+    /// What the claim takes with it.
+    taken: Option<Taken>,
+    /// Among those of all workers.
+    place: Option<Place>,
     used: bool,
 }
 
@@ -72,6 +78,7 @@ impl Gates {
         tenant: &Tenant,
         tool: &ToolName,
         policy: &Policy,
+        attempt: Place,
         deadline: Timestamp,
     ) -> Result<Result<Pass, Barred>, LedgerError> {
         let gate = self.gate(tenant, tool, policy);
@@ -80,10 +87,10 @@ impl Gates {
             Ok(place) => place,
             Err(barred) => return Ok(Err(barred)),
         };
-        if let Err(barred) = self.token(&gate, policy, deadline).await {
-            return Ok(Err(barred));
+        match self.taken(&gate, policy, Some(attempt), deadline).await? {
+            Ok(taken) => Ok(self.admitted(gate, policy, place, taken)),
+            Err(barred) => Ok(Err(barred)),
         }
-        Ok(self.admitted(gate, policy, place))
     }
 
     /// For an attempt that is made elsewhere. It takes no place among `limits.concurrency`: only its client knows when it ends, and a place must not
@@ -91,13 +98,19 @@ impl Gates {
     pub async fn pass_out(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Result<Result<Pass, Barred>, LedgerError> {
         let gate = self.gate(tenant, tool, policy);
         self.refresh(&gate).await?;
-        if let Err(barred) = self.token(&gate, policy, self.clock.now()).await {
-            return Ok(Err(barred));
+        match self.taken(&gate, policy, None, self.clock.now()).await? {
+            Ok(taken) => Ok(self.admitted(gate, policy, None, taken)),
+            Err(barred) => Ok(Err(barred)),
         }
-        Ok(self.admitted(gate, policy, None))
     }
 
-    fn admitted(&self, gate: Arc<Gate>, policy: &Policy, place: Option<OwnedSemaphorePermit>) -> Result<Pass, Barred> {
+    fn admitted(
+        &self,
+        gate: Arc<Gate>,
+        policy: &Policy,
+        place: Option<OwnedSemaphorePermit>,
+        taken: Option<Taken>,
+    ) -> Result<Pass, Barred> {
         let now = self.clock.now();
         let admission = {
             let mut kept = lock(&gate.breaker);
@@ -109,7 +122,7 @@ impl Gates {
         };
         match admission {
             Admission::Refuse { retry_at } => Err(self.circuit_open(&gate, retry_at)),
-            admission => Ok(Pass { gate, admission, _place: place, used: false }),
+            admission => Ok(Pass { gate, admission, _place: place, taken, place: None, used: false }),
         }
     }
 
@@ -132,7 +145,8 @@ impl Gates {
             }
             admission
         };
-        self.report(Pass { gate, admission, _place: None, used: true }, policy, outcome, false).await
+        let pass = Pass { gate, admission, _place: None, taken: None, place: None, used: true };
+        self.report(pass, policy, outcome, false).await
     }
 
     /// Tells the breaker how the dispatch went, and writes down what changed.
@@ -263,7 +277,7 @@ impl Gates {
                     tool: tool.clone(),
                     places: policy.limits.concurrency.map(|n| Arc::new(Semaphore::new(n as usize))),
                     places_total: policy.limits.concurrency.unwrap_or(0),
-                    bucket: Mutex::new(None),
+                    quota: Counter::new(tenant.clone(), tool.clone()),
                     breaker: Mutex::new(Kept { breaker: Breaker::default(), version: Version::NONE, looked: None, probe_lent_until: None }),
                     writing: tokio::sync::Mutex::new(()),
                 })
@@ -287,31 +301,30 @@ impl Gates {
         let left = deadline.since(self.clock.now());
         match tokio::time::timeout(left, places.clone().acquire_owned()).await {
             Ok(Ok(place)) => Ok(Some(place)),
-            _ => {
-                let message =
-                    format!("no place among limits.concurrency {} of {} became free before the deadline", gate.places_total, gate.tool);
-                Err(Barred(Status::Error, AnswerError::new("limit_timeout", message).retriable(Some(Duration::from_secs(1)))))
-            }
+            _ => Err(no_place(gate)),
         }
     }
 
-    async fn token(&self, gate: &Gate, policy: &Policy, deadline: Timestamp) -> Result<(), Barred> {
-        let Some(rate) = policy.limits.rate else { return Ok(()) };
-        loop {
-            let now = self.clock.now();
-            let wait = {
-                let mut bucket = lock(&gate.bucket);
-                match bucket.get_or_insert_with(|| Bucket::full(rate, now)).take(rate, now) {
-                    Ok(()) => return Ok(()),
-                    Err(wait) => wait,
-                }
-            };
-            if now + wait >= deadline {
-                let message = format!("limits.rate of {} is used up, and no token comes in time", gate.tool);
-                return Err(Barred(Status::Error, AnswerError::new("rate_limited", message).retriable(Some(wait))));
-            }
-            tokio::time::sleep(wait).await;
+    /// What the attempt takes of the limits that all workers keep together.
+    async fn taken(
+        &self,
+        gate: &Gate,
+        policy: &Policy,
+        place: Option<Place>,
+        deadline: Timestamp,
+    ) -> Result<Result<Option<Taken>, Barred>, LedgerError> {
+        let limits = &policy.limits;
+        if limits.rate.is_none() && limits.concurrency.is_none() {
+            return Ok(Ok(None));
         }
+        let taken = Box::pin(gate.quota.take(&self.ledger, &*self.clock, limits, place, deadline)).await?;
+        Ok(taken.map_err(|short| match short {
+            Short::Token(wait) => {
+                let message = format!("limits.rate of {} is used up, and no token comes in time", gate.tool);
+                Barred(Status::Error, AnswerError::new("rate_limited", message).retriable(Some(wait)))
+            }
+            Short::Place => no_place(gate),
+        }))
     }
 
     fn circuit_open(&self, gate: &Gate, retry_at: Option<Timestamp>) -> Barred {
@@ -361,10 +374,26 @@ impl Gates {
     }
 }
 
+fn no_place(gate: &Gate) -> Barred {
+    let message = format!("no place among limits.concurrency {} of {} became free before the deadline", gate.places_total, gate.tool);
+    Barred(Status::Error, AnswerError::new("limit_timeout", message).retriable(Some(Duration::from_secs(1))))
+}
+
 impl Pass {
+    /// What must be written with the claim, or not at all.
+    pub fn writes(&mut self) -> Vec<Write> {
+        self.taken.as_mut().map(|taken| std::mem::take(&mut taken.writes)).unwrap_or_default()
+    }
+
+    /// The claim is durable, and what it takes of the limits.
+    pub fn claimed(&mut self) {
+        self.place = self.taken.take().and_then(Taken::recorded);
+    }
+
     /// The attempt is on its way, elsewhere. The breaker's probe stays out until `until`, unless it reports before.
     pub fn lend(mut self, until: Timestamp) {
         self.used = true;
+        self.claimed();
         if self.admission == Admission::Probe {
             lock(&self.gate.breaker).probe_lent_until = Some(until);
         }
@@ -373,6 +402,9 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.gate.quota.free(place);
+        }
         if !self.used && self.admission == Admission::Probe {
             // A probe that was never sent gives its permit back.
             lock(&self.gate.breaker).breaker.probing = false;

@@ -270,18 +270,19 @@ impl Inner {
     /// Gives the attempt to the client that asks for it. Whoever else comes by (recovery, an operator) cannot run it.
     pub(crate) async fn lend(&self, task: &Task, effect: &Effect, attempt: Attempt) -> Result<(Effect, Ending), LedgerError> {
         let Some(lending) = &task.lending else { return Ok((effect.clone(), Ending::Elsewhere)) };
-        let pass = match self.gates.pass_out(&task.call.tenant, &task.tool.name, &task.tool.policy).await? {
+        let mut pass = match self.gates.pass_out(&task.call.tenant, &task.tool.name, &task.tool.policy).await? {
             Ok(pass) => pass,
             Err(barred) => return Ok((effect.clone(), Ending::NotAdmitted(barred.0, barred.1))),
         };
-        let spent = match budget::spend(&self.ledger, task, effect).await? {
+        let mut spent = match budget::spend(&self.ledger, task, effect).await? {
             Ok(writes) => writes,
             Err(message) => {
                 let error = AnswerError::new("budget_exceeded", message);
                 return Ok((effect.clone(), Ending::NotAdmitted(Status::Error, error)));
             }
         };
-        let budgets: Vec<_> = spent.iter().map(|write| write.stream).collect();
+        spent.append(&mut pass.writes());
+        let ours: Vec<_> = spent.iter().map(|write| write.stream).collect();
         let (at, worker) = (self.clock.now(), client(&task.call.caller));
         let claim = Claim { at, attempt: attempt.number, fence: attempt.fence, worker, lease_until: at + lending.lease };
         let sent_key = effect.sent_key();
@@ -294,10 +295,8 @@ impl Inner {
                 pass.lend(lent.lease_until);
                 Ok((effect, Ending::Lent(lent)))
             }
-            // The budget is ours to work out anew.
-            Err(LedgerError::BesideTaken { streams }) if streams.iter().any(|stream| budgets.contains(stream)) => {
-                Err(LedgerError::Conflict)
-            }
+            // Budget and quota are ours to work out anew.
+            Err(LedgerError::BesideTaken { streams }) if streams.iter().any(|stream| ours.contains(stream)) => Err(LedgerError::Conflict),
             // A claim that was perhaps written is not given back: what was written beside it may be the client's answer, and its permit.
             Err(error) => Err(error),
         }

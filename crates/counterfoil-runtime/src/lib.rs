@@ -24,6 +24,7 @@ pub mod mode;
 pub mod observe;
 pub mod operate;
 mod patience;
+mod quota;
 pub mod recover;
 pub mod register;
 pub mod registry;

@@ -12,6 +12,7 @@ use counterfoil_core::call::{Family, Identity, MissingKeyArgument};
 use counterfoil_core::decide::Attempt;
 use counterfoil_core::effect::{State, WorldSemantics};
 use counterfoil_core::entry::{Entry, Opened};
+use counterfoil_core::limit::Place;
 use counterfoil_core::redact::{Salt, redact_args};
 use counterfoil_core::retry::Series;
 use counterfoil_core::summary::StreamKind;
@@ -539,14 +540,16 @@ impl Inner {
 
     async fn execute(&self, task: &mut Task, effect: &Effect, attempt: Attempt) -> Result<Result<Effect, Ending>, LedgerError> {
         let policy = &task.tool.policy;
-        let pass = match self.gates.pass(&task.call.tenant, &task.tool.name, policy, task.series.deadline).await? {
+        let place = Place { effect: task.key, fence: attempt.fence };
+        let mut pass = match self.gates.pass(&task.call.tenant, &task.tool.name, policy, place, task.series.deadline).await? {
             Ok(pass) => pass,
             Err(barred) => return Ok(Err(Ending::NotAdmitted(barred.0, barred.1))),
         };
-        let beside = match budget::spend(&self.ledger, task, effect).await? {
+        let mut beside = match budget::spend(&self.ledger, task, effect).await? {
             Ok(writes) => writes,
             Err(message) => return Ok(Err(Ending::NotAdmitted(Status::Error, AnswerError::new("budget_exceeded", message)))),
         };
+        beside.append(&mut pass.writes());
         let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
         let unsettled = self.liveness.claiming();
         let claim = self.ledger.claim(attempt, policy.lease);
@@ -565,6 +568,7 @@ impl Inner {
                 return Err(error);
             }
         };
+        pass.claimed();
         task.series.attempts += 1;
         task.unrecorded = true;
         let alive = self.heartbeat.watch(&permit);

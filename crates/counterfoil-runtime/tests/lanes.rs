@@ -8,9 +8,7 @@ use counterfoil_core::ids::CallKey;
 use counterfoil_core::{Call, Caller, CanonicalJson, Policy, RunId, StreamId, Tenant, Timestamp, ToolName};
 use counterfoil_runtime::{Builder, FnTool, Registered, Runtime, Status};
 use counterfoil_store::memory::Memory;
-use counterfoil_store::{
-    AppendError, Batch, Eventually, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError,
-};
+use counterfoil_store::{AppendError, Batch, Eventually, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError};
 
 const CALLS: u32 = 40;
 

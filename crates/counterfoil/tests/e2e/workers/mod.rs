@@ -7,6 +7,7 @@ mod breaking;
 mod cutting;
 mod killing;
 mod lending;
+mod limiting;
 mod load;
 mod losing;
 mod outages;
