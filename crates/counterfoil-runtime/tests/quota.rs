@@ -135,7 +135,7 @@ async fn a_day_without_calls_begins_a_full_bucket() {
 async fn workers_that_race_never_have_more_places_than_there_are() {
     let (store, world, clock) = (Arc::new(Memory::default()), World::new(0), HandClock::at(SOME_DAY * DAY));
     let limits = Limits { concurrency: Some(3), ..Limits::default() };
-    let workers: Vec<Runtime> = (0..4).map(|_| worker(&store, clock.clone(), &world, limits.clone())).collect();
+    let workers: Vec<Runtime> = (0..4).map(|_| worker(&store, clock.clone(), &world, limits)).collect();
     let calls: Vec<_> = (0..40)
         .map(|number: usize| {
             let worker = workers[number % 4].clone();
