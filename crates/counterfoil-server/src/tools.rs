@@ -62,10 +62,8 @@ impl Registrar {
 
     /// Takes every registered tool of the ledger into the registry. One that can no longer be made is left out, and said so.
     pub async fn load(&self, runtime: &Runtime) -> Result<usize, LedgerError> {
-        let listed = Tenant::new(LISTED_UNDER).expect("a plain word");
-        let query = Query { kind: StreamKind::Tool, states: vec!["registered"], limit: 1000, ..Query::effects(listed) };
         let mut count = 0;
-        for found in runtime.ledger().all_of(query).await? {
+        for found in runtime.ledger().all_of(registered(vec!["registered"])).await? {
             let (_, record) = runtime.ledger().newest::<ToolRecord>(found.stream).await?;
             let Some(ToolRecord { tenant, tool, spec: Some(spec), .. }) = record else { continue };
             match (self.make)(&tool, spec.as_str()) {
@@ -82,6 +80,7 @@ impl Registrar {
 
 pub async fn list(State(app): State<Arc<App>>, look: Look<NoQuery>) -> Result<Json<Value>, Problem> {
     look.who.must(Right::Call)?;
+    app.renew_all(&look.who).await?;
     let tools: Vec<Value> = app.runtime.registry().all_of(&look.who.tenant).iter().map(|tool| shown(&app, tool)).collect();
     Ok(Json(json!({ "tools": tools })))
 }
@@ -193,6 +192,24 @@ impl App {
         Ok(())
     }
 
+    /// Brings the registry to what the ledger has of all tools of the tenant, whichever worker wrote it.
+    async fn renew_all(&self, who: &Who) -> Result<(), Problem> {
+        let changed = |tenant: &Tenant, name: &ToolName, version: Version| {
+            self.registrar.held().get(&(tenant.clone(), name.clone())).is_none_or(|held| *held < version)
+        };
+        for found in self.runtime.ledger().all_of(registered(vec!["registered", "removed"])).await? {
+            let Some(name) = found.summary.tool else { continue };
+            // Listed together, named apart: the stream says whose it is.
+            if StreamId::tool(&who.tenant, &name) != found.stream || !changed(&who.tenant, &name, found.version) {
+                continue;
+            }
+            if let Err(problem) = self.renew(who, &name).await {
+                tracing::error!(tenant = %who.tenant, tool = %name, ?problem, "a registered tool cannot be made any more");
+            }
+        }
+        Ok(())
+    }
+
     /// What a call would run: as the ledger has it now, so that a call and a look never contradict each other.
     pub async fn tool(&self, who: &Who, name: &ToolName) -> Result<Arc<Registered>, Problem> {
         if !self.runtime.registry().is_everyones(name) {
@@ -200,6 +217,12 @@ impl App {
         }
         self.runtime.registry().get(&who.tenant, name).ok_or_else(|| unknown_tool(self, who, name))
     }
+}
+
+/// The registered tools of all tenants, by what became of them.
+fn registered(states: Vec<&'static str>) -> Query {
+    let listed = Tenant::new(LISTED_UNDER).expect("a plain word");
+    Query { kind: StreamKind::Tool, states, limit: 1000, ..Query::effects(listed) }
 }
 
 async fn current(app: &App, who: &Who, name: &ToolName) -> Result<(Version, Option<ToolRecord>), Problem> {

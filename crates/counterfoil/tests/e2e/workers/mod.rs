@@ -14,6 +14,7 @@ mod outages;
 mod pausing;
 mod proxy;
 mod racing;
+mod registering;
 mod shared;
 mod waking;
 
