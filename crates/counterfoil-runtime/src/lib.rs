@@ -11,6 +11,7 @@ pub mod clock;
 mod conclude;
 pub mod config;
 mod doubts;
+mod drive;
 mod execute;
 pub mod flush;
 mod fresh;
@@ -39,6 +40,7 @@ pub mod tool;
 pub mod tools;
 mod trace;
 mod undropped;
+mod unprotected;
 mod wake;
 
 pub use answer::{Answer, AnswerError, Status};

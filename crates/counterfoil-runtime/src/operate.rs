@@ -180,7 +180,7 @@ impl Runtime {
             return Ok(Resolution::Happened { result });
         }
         let salt = self.inner.salt(&task.call.tenant).await?;
-        let invocation = crate::runtime::invocation(&task.tool, &task.call, key, effect.attempts, Default::default());
+        let invocation = crate::drive::invocation(&task.tool, &task.call, key, effect.attempts, Default::default());
         Ok(Resolution::Happened { result: crate::conclude::redacted(&task.tool, &invocation, &result, Some(&salt)) })
     }
 
@@ -363,7 +363,7 @@ impl Runtime {
 
     fn undo_of(&self, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {
         let task = self.recorded_task(effect)?;
-        let invocation = crate::runtime::invocation(&task.tool, &task.call, effect.sent_key(), effect.attempts, Default::default());
+        let invocation = crate::drive::invocation(&task.tool, &task.call, effect.sent_key(), effect.attempts, Default::default());
         crate::conclude::undo_call(&task.tool, &invocation, result)
     }
 

@@ -1,0 +1,310 @@
+//! The loop: load, decide, do, record; again until there is an answer.
+//!
+//! The same loop serves a live call, a retry, a recovered effect and an undo: there is no second path. The world changes in one place (`execute`), after
+//! the claim is durable, and is told of only after the outcome is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use counterfoil_core::decide::Attempt;
+use counterfoil_core::effect::{State, WorldSemantics};
+use counterfoil_core::entry::{Entry, Opened};
+use counterfoil_core::limit::Place;
+use counterfoil_core::{Call, Conditions, Decision, Effect, EffectKey, Timestamp, decide};
+use counterfoil_store::{StoreError, Written};
+use tracing::Instrument;
+
+use crate::answer::{Answer, AnswerError, Ending, Status};
+use crate::budget;
+use crate::conclude::{self, Concluding};
+use crate::execute;
+use crate::ledger::LedgerError;
+use crate::lend;
+use crate::observe::Served;
+use crate::registry::Registered;
+use crate::runtime::{Inner, Task, Told};
+use crate::tool::{Invocation, Runs, Stop};
+use crate::trace;
+
+impl Inner {
+    pub(crate) async fn see_through(self: Arc<Self>, mut task: Box<Task>, effect: Effect) -> Told {
+        let driven = self.drive(&mut task, effect).await;
+        self.dress(&task, driven)
+    }
+
+    /// The loop. Everything that happens to an effect, live or recovered, happens here.
+    pub(crate) async fn drive(&self, task: &mut Task, mut effect: Effect) -> Result<(Effect, Ending), LedgerError> {
+        loop {
+            task.doubtful = effect.doubtful();
+            let decision = match self.decide(task, &effect) {
+                Ok(decision) => decision,
+                Err(answer) => return Ok((effect, answer)),
+            };
+            let step = match decision {
+                Decision::Replay => return Ok((effect, Ending::Recorded)),
+                Decision::Refuse(refusal) => return Ok((effect, Ending::Refused(refusal))),
+                Decision::Hold(hold) => return Ok((effect, Ending::Held(hold))),
+                Decision::Wait { until } if task.lending.is_some() => {
+                    let ending = lend::not_now(&effect, until, self.clock.now());
+                    return Ok((effect, ending));
+                }
+                Decision::Wait { until } => match Box::pin(self.wait(task, &effect, until)).await? {
+                    Some(changed) => Ok(changed),
+                    None => return Ok((effect, Ending::StillRunning)),
+                },
+                // Boxed, here and below: what is rare takes no room in every call.
+                Decision::Record(entry) => Box::pin(self.ledger.record(&effect, vec![entry.clone()], conclude::seal_of_fact(&entry))).await,
+                Decision::AskApproval => Box::pin(self.ask_approval(task, &effect)).await,
+                Decision::Probe => Box::pin(self.probe(task, &effect)).await,
+                Decision::Execute(attempt) if task.tool.runs() == Runs::Elsewhere => {
+                    match Box::pin(self.lend(task, &effect, attempt)).await {
+                        Ok(lent) => return Ok(lent),
+                        Err(error) => Err(error),
+                    }
+                }
+                Decision::Execute(attempt) => match self.execute(task, &effect, attempt).await {
+                    Ok(Ok(effect)) => Ok(effect),
+                    Ok(Err(barred)) => return Ok((effect, barred)),
+                    Err(error) => Err(error),
+                },
+            };
+            effect = match step {
+                Ok(effect) => effect,
+                // Someone else wrote first: look again and decide anew.
+                Err(LedgerError::Conflict) => self.ledger.load(task.key).await?,
+                Err(error) => return Err(error),
+            };
+        }
+    }
+
+    async fn execute(&self, task: &mut Task, effect: &Effect, attempt: Attempt) -> Result<Result<Effect, Ending>, LedgerError> {
+        let policy = &task.tool.policy;
+        let place = Place { effect: task.key, fence: attempt.fence };
+        let mut pass = match self.gates.pass(&task.call.tenant, &task.tool.name, policy, place, task.series.deadline).await? {
+            Ok(pass) => pass,
+            Err(barred) => return Ok(Err(Ending::NotAdmitted(barred.0, barred.1))),
+        };
+        let mut beside = match budget::spend(&self.ledger, task, effect).await? {
+            Ok(writes) => writes,
+            Err(message) => return Ok(Err(Ending::NotAdmitted(Status::Error, AnswerError::new("budget_exceeded", message)))),
+        };
+        beside.append(&mut pass.writes());
+        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
+        let unsettled = self.liveness.claiming();
+        let claim = self.ledger.claim(attempt, policy.lease);
+        let permit = match self.ledger.begin(effect, &claim, policy.lease, opened.into_iter().collect(), beside).await {
+            Ok(permit) => permit, // the claim is durable
+            Err(LedgerError::Conflict) => {
+                unsettled.settled();
+                return Err(LedgerError::Conflict);
+            }
+            Err(LedgerError::Store(StoreError::Unavailable { message, written: Written::Perhaps })) => {
+                conclude::release(self.ledger.clone(), task.key, claim, unsettled, self.reports.begin());
+                return Err(StoreError::Unavailable { message, written: Written::Perhaps }.into());
+            }
+            Err(error) => {
+                unsettled.settled();
+                return Err(error);
+            }
+        };
+        pass.claimed();
+        task.series.attempts += 1;
+        task.unrecorded = true;
+        let alive = self.heartbeat.watch(&permit);
+        let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
+        let span = trace::attempt_span(attempt.number, attempt.fence, task.trace.as_ref(), trace.as_ref());
+        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, effect.sent_key(), attempt.number, permit.stop()) };
+        let attempting = execute::attempt(&permit, self.clock.latest(), &*task.tool.tool, invocation.clone());
+        let outcome = match span.is_disabled() {
+            true => attempting.await,                                     // the world changes
+            false => Box::pin(attempting).instrument(span.clone()).await, // the same, told of
+        };
+        trace::attempted(&span, &outcome);
+        drop(span);
+        self.meters.of(&task.tool.name).attempted(&outcome);
+        let concluding = Concluding {
+            tool: task.tool.clone(),
+            invocation,
+            series: task.series,
+            outcome,
+            salt: self.salt.get().cloned(),
+            jitter: self.fresh.jitter(),
+        };
+        let recorded = conclude::finish(&self.ledger, &permit, &concluding).await; // the outcome and its receipt are durable
+        drop(alive);
+        match recorded {
+            Ok(effect) => {
+                unsettled.settled();
+                task.unrecorded = false;
+                if let Err(error) = self.gates.report(pass, policy, &concluding.outcome, concluding.invocation.stop.is_asked()).await {
+                    // The outcome stands; the breaker will count the next one.
+                    tracing::error!(tool = %task.tool.name, %error, "the breaker could not be written");
+                }
+                Ok(Ok(effect))
+            }
+            Err(error) => {
+                // Not recorded, so not answered. The report is kept and brought in when the store is back.
+                conclude::keep_trying(self.ledger.clone(), permit, concluding, unsettled, self.reports.begin());
+                Err(error)
+            }
+        }
+    }
+
+    async fn probe(&self, task: &mut Task, effect: &Effect) -> Result<Effect, LedgerError> {
+        task.series.probes += 1;
+        let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
+        let span = trace::probe_span(task.trace.as_ref(), trace.as_ref());
+        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, effect.sent_key(), effect.attempts, Stop::default()) };
+        let asking = execute::probe(&*task.tool.tool, invocation.clone(), task.tool.policy.timeout);
+        let answer = asking.instrument(span.clone()).await;
+        trace::probed(&span, &answer);
+        drop(span);
+        let salt = if task.tool.policy.redact.is_empty() { None } else { Some(self.salt(&task.call.tenant).await?) };
+        conclude::probed(&self.ledger, effect, &task.tool, &invocation, answer, salt.as_ref(), self.clock.now()).await
+    }
+
+    async fn ask_approval(&self, task: &Task, effect: &Effect) -> Result<Effect, LedgerError> {
+        let now = self.clock.now();
+        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
+        let asked = Entry::ApprovalAsked { at: now, expires: now + task.tool.policy.approval_expires };
+        self.ledger.record(effect, opened.into_iter().chain([asked]).collect(), None).await
+    }
+
+    /// `None` when the time to wait is over and nothing changed.
+    async fn wait(&self, task: &Task, effect: &Effect, until: Timestamp) -> Result<Option<Effect>, LedgerError> {
+        let waiter = self.ledger.wakeups().register(counterfoil_core::StreamId::effect(&task.key));
+        loop {
+            let woken = waiter.notify.notified();
+            let current = self.ledger.load(task.key).await?;
+            let now = self.clock.now();
+            if current.version != effect.version || until <= now {
+                return Ok(Some(current));
+            }
+            // Its own retries wait for as long as the deadline allows, someone else's work for `wait_max`.
+            let patience = if task.series.attempts > 0 { task.series.deadline } else { task.wait_until };
+            if patience <= now {
+                return Ok(None);
+            }
+            let foreign = matches!(&current.state, State::Running(claim) if claim.worker != *self.ledger.worker());
+            if foreign && self.holder_gone(&current) {
+                return Ok(Some(current));
+            }
+            let nap = until.min(patience).since(now);
+            let nap = if foreign { nap.min(self.ledger.wakeups().look_every()) } else { nap };
+            tracing::debug!(effect = %task.key, foreign, "waits");
+            // Either end leads to another look.
+            let told = tokio::time::timeout(nap, woken).await.is_ok();
+            tracing::debug!(effect = %task.key, told, "looks again");
+        }
+    }
+
+    pub(crate) fn decide(&self, task: &Task, effect: &Effect) -> Result<Decision, Ending> {
+        let needs_approval = match &task.tool.approval {
+            Some(rule) if !effect.approved => match rule(&task.call.args) {
+                Ok(needed) => needed,
+                Err(message) => return Err(Ending::NotAdmitted(Status::Error, AnswerError::new("approval_rule_failed", message))),
+            },
+            _ => false,
+        };
+        Ok(decide(
+            effect,
+            &Conditions {
+                now: self.clock.now(),
+                policy: &task.tool.policy,
+                series: task.series,
+                fingerprint: task.fingerprint,
+                can_probe: task.tool.tool.can_probe(),
+                needs_approval,
+                holder_gone: self.holder_gone(effect),
+                runnable: task.runnable,
+            },
+        ))
+    }
+
+    pub(crate) fn holder_gone(&self, effect: &Effect) -> bool {
+        matches!(&effect.state, State::Running(claim) if self.liveness.gone(&claim.worker))
+    }
+
+    pub(crate) fn opened(&self, task: &Task) -> Opened {
+        let policy = &task.tool.policy;
+        let lent = task.tool.runs() == Runs::Elsewhere;
+        Opened {
+            at: self.clock.now(),
+            tenant: task.call.tenant.clone(),
+            caller: task.call.caller.clone(),
+            tool: task.tool.name.clone(),
+            args: task.stored.clone(),
+            fingerprint: task.fingerprint,
+            run: task.call.run.clone(),
+            step: task.call.step.clone(),
+            redacted: task.stored != task.call.args,
+            settles: policy.repeatable() && !lent || task.tool.tool.can_probe(),
+            lent,
+            retain_ms: u64::try_from(policy.retain.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    pub(crate) fn dress(&self, task: &Task, driven: Result<(Effect, Ending), LedgerError>) -> Told {
+        let answer = match driven {
+            Ok((effect, ending)) => {
+                let recorded = matches!(ending, Ending::Recorded);
+                let replayed = recorded && task.series.attempts == 0 && task.series.probes == 0;
+                // Whoever made attempts and is answered with a failure that may be tried again has run out of attempts or of time.
+                let given_up =
+                    recorded && task.series.attempts > 0 && matches!(&effect.state, State::Retrying(failed) if failed.receipt.is_none());
+                let answer = Answer::from_ending(&effect, ending, self.clock.now());
+                Answer { replayed, ..if given_up { answer.given_up() } else { answer } }
+            }
+            Err(error) => ledger_answer(&error, Some(task)),
+        };
+        let served = match answer.replayed {
+            true => Served::FromLedger,
+            false if task.series.attempts > 0 => Served::Ran { recorded: true },
+            false => Served::Otherwise,
+        };
+        Told { answer, served }
+    }
+}
+
+pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt: u32, stop: Stop) -> Invocation {
+    Invocation {
+        tool: tool.name.clone(),
+        tenant: call.tenant.clone(),
+        key,
+        attempt,
+        run: call.run.clone(),
+        args: call.args.clone(),
+        timeout: tool.policy.timeout,
+        result_bytes_max: tool.policy.result_bytes_max,
+        stop,
+        trace: None,
+    }
+}
+
+/// The answer when the ledger itself failed. Whether the world was touched depends on how far the call had come.
+pub(crate) fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer {
+    let code = error.code();
+    match task {
+        Some(task) if task.unrecorded || task.doubtful => {
+            let why = match task.unrecorded {
+                true => "The tool was called, and what it answered could not be recorded",
+                false => "An attempt may have happened, and no more is known",
+            };
+            let message = format!("{error}. {why}: the effect {} is in doubt until the ledger is back", task.key);
+            let answer = Answer::unrecorded(Status::InDoubt, AnswerError::new(code, message));
+            Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: WorldSemantics::InDoubt.word(), ..answer }
+        }
+        Some(task) if task.series.attempts > 0 => {
+            let message = format!("{error}. The last attempt certainly did not happen; no further one was made");
+            let error = AnswerError::new(code, message).retriable(Some(Duration::from_secs(1)));
+            let answer = Answer::unrecorded(Status::Error, error);
+            Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: WorldSemantics::RetryableFailure.word(), ..answer }
+        }
+        _ => {
+            let refused = AnswerError::new(code, format!("{error}. Nothing was run: no ledger, no execution"));
+            // A damaged ledger does not mend by waiting.
+            let error = if code == "store_unavailable" { refused.retriable(Some(Duration::from_secs(1))) } else { refused };
+            Answer { effect: task.map(|t| t.key), ..Answer::unrecorded(Status::Error, error) }
+        }
+    }
+}
