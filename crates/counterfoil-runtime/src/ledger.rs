@@ -3,8 +3,10 @@
 //! A [`Permit`] can exist only once its claim is durable, and nothing but a permit lets `execute` touch the world. An outcome that
 //! cannot be recorded under its permit (the lease was lost, the effect cancelled) is recorded as `late`: evidence is never dropped.
 
+mod permit;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::call::spec_hash;
@@ -16,15 +18,14 @@ use counterfoil_core::receipt::{ChainHead, Draft, Receipt, ReceiptId, follow};
 use counterfoil_core::redact::Salt;
 use counterfoil_core::settled::Settled;
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{Effect, EffectKey, Entry, Fence, Lane, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
+use counterfoil_core::{Effect, EffectKey, Entry, Lane, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
 use counterfoil_store::{AppendError, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
 use thiserror::Error;
-use tokio::sync::Mutex;
 
+pub use self::permit::{Holding, Lease, Permit};
 use crate::clock::Clock;
 use crate::group::{Group, Request};
 use crate::observe::LedgerMeters;
-use crate::tool::Stop;
 use crate::trace;
 use crate::wake::Wakeups;
 
@@ -70,81 +71,6 @@ pub struct Ledger {
     meters: LedgerMeters,
     /// When this worker made its last claim, in microseconds.
     claimed: AtomicI64,
-}
-
-/// The right to run one attempt. Nothing but [`Ledger::begin`] makes one.
-pub struct Permit(Holding);
-
-/// A claim as its holder knows it: enough to extend it and to end the attempt, not to touch the world.
-pub struct Holding {
-    lease: Arc<Lease>,
-    attempt: u32,
-    started: Timestamp,
-}
-
-/// Shared by the holder and the heartbeat that keeps it alive.
-pub struct Lease {
-    pub fence: Fence,
-    pub key: EffectKey,
-    pub length: Duration,
-    lost: AtomicBool,
-    /// Microseconds.
-    until: AtomicI64,
-    stop: Stop,
-    /// Guarded, because the heartbeat and the outcome write to the same stream.
-    effect: Mutex<Effect>,
-}
-
-impl Permit {
-    /// Whether the world may still be touched under this permit. A worker that was paused since its claim finds out here.
-    pub fn holds(&self, now: Timestamp) -> bool {
-        !self.0.lease.lost.load(Ordering::SeqCst) && now < self.0.lease.until()
-    }
-    pub fn stop(&self) -> Stop {
-        self.0.lease.stop.clone()
-    }
-    pub fn lease(&self) -> Arc<Lease> {
-        self.0.lease.clone()
-    }
-    pub fn key(&self) -> EffectKey {
-        self.0.lease.key
-    }
-    pub fn holding(&self) -> &Holding {
-        &self.0
-    }
-}
-
-impl Holding {
-    /// Of a claim in `effect`: the one that is running, or one that was lost and may still report. From now on its lease is `length` long.
-    pub fn of(effect: Effect, claim: &Claim, length: Duration) -> Self {
-        let lease = Lease {
-            fence: claim.fence,
-            key: effect.key,
-            length,
-            lost: AtomicBool::new(false),
-            until: AtomicI64::new(claim.lease_until.0),
-            stop: Stop::default(),
-            effect: Mutex::new(effect),
-        };
-        Self { lease: Arc::new(lease), attempt: claim.attempt, started: claim.at }
-    }
-
-    pub fn lease(&self) -> &Lease {
-        &self.lease
-    }
-}
-
-impl Lease {
-    /// The permit is gone: nothing more is dispatched, and what runs is asked to stop.
-    pub fn lose(&self) {
-        self.lost.store(true, Ordering::SeqCst);
-        self.stop.ask();
-    }
-
-    /// When it runs out, as far as it was extended.
-    pub fn until(&self) -> Timestamp {
-        Timestamp(self.until.load(Ordering::SeqCst))
-    }
 }
 
 /// What a look at an effect gave.
@@ -265,7 +191,7 @@ impl Ledger {
         let mut entries = before;
         entries.push(Entry::Claimed(claim.clone()));
         match self.record_with(effect, entries, None, |_| beside).await {
-            Ok(effect) => Ok(Permit(Holding::of(effect, claim, lease))),
+            Ok(effect) => Ok(Permit::of(Holding::of(effect, claim, lease))),
             // What goes with a claim is worked out anew like the claim itself.
             Err(LedgerError::BesideTaken { .. }) => Err(LedgerError::Conflict),
             Err(error) => Err(error),

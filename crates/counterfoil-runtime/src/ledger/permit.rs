@@ -1,0 +1,93 @@
+//! The right to run one attempt, and the lease that bounds it.
+//!
+//! What must stay true: only the ledger makes a permit, and only of a claim that is durable; once it is lost it stays lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use counterfoil_core::entry::Claim;
+use counterfoil_core::{Effect, EffectKey, Fence, Timestamp};
+use tokio::sync::Mutex;
+
+use crate::tool::Stop;
+
+/// The right to run one attempt. Nothing but [`Ledger::begin`](super::Ledger::begin) makes one.
+pub struct Permit(Holding);
+
+/// A claim as its holder knows it: enough to extend it and to end the attempt, not to touch the world.
+pub struct Holding {
+    pub(super) lease: Arc<Lease>,
+    pub(super) attempt: u32,
+    pub(super) started: Timestamp,
+}
+
+/// Shared by the holder and the heartbeat that keeps it alive.
+pub struct Lease {
+    pub fence: Fence,
+    pub key: EffectKey,
+    pub length: Duration,
+    lost: AtomicBool,
+    /// Microseconds.
+    pub(super) until: AtomicI64,
+    stop: Stop,
+    /// Guarded, because the heartbeat and the outcome write to the same stream.
+    pub(super) effect: Mutex<Effect>,
+}
+
+impl Permit {
+    /// Its claim is durable.
+    pub(super) fn of(holding: Holding) -> Self {
+        Self(holding)
+    }
+
+    /// Whether the world may still be touched under this permit. A worker that was paused since its claim finds out here.
+    pub fn holds(&self, now: Timestamp) -> bool {
+        !self.0.lease.lost.load(Ordering::SeqCst) && now < self.0.lease.until()
+    }
+    pub fn stop(&self) -> Stop {
+        self.0.lease.stop.clone()
+    }
+    pub fn lease(&self) -> Arc<Lease> {
+        self.0.lease.clone()
+    }
+    pub fn key(&self) -> EffectKey {
+        self.0.lease.key
+    }
+    pub fn holding(&self) -> &Holding {
+        &self.0
+    }
+}
+
+impl Holding {
+    /// Of a claim in `effect`: the one that is running, or one that was lost and may still report. From now on its lease is `length` long.
+    pub fn of(effect: Effect, claim: &Claim, length: Duration) -> Self {
+        let lease = Lease {
+            fence: claim.fence,
+            key: effect.key,
+            length,
+            lost: AtomicBool::new(false),
+            until: AtomicI64::new(claim.lease_until.0),
+            stop: Stop::default(),
+            effect: Mutex::new(effect),
+        };
+        Self { lease: Arc::new(lease), attempt: claim.attempt, started: claim.at }
+    }
+
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl Lease {
+    /// The permit is gone: nothing more is dispatched, and what runs is asked to stop.
+    pub fn lose(&self) {
+        self.lost.store(true, Ordering::SeqCst);
+        self.stop.ask();
+    }
+
+    /// When it runs out, as far as it was extended.
+    pub fn until(&self) -> Timestamp {
+        Timestamp(self.until.load(Ordering::SeqCst))
+    }
+}
