@@ -25,6 +25,7 @@ pub mod mode;
 pub mod observe;
 pub mod operate;
 mod patience;
+pub mod prune;
 mod quota;
 pub mod recover;
 pub mod register;

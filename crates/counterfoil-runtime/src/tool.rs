@@ -104,6 +104,16 @@ pub trait Tool: Send + Sync + 'static {
         Box::pin(async { ProbeAnswer::CannotTell("this tool has no probe".into()) })
     }
 
+    /// Effects for which the tool keeps something of its own, outside the ledger.
+    fn kept(&self) -> ToolFuture<'_, Result<Vec<EffectKey>, String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// These effects are gone from the ledger, and can never be undone: what was kept for them may go.
+    fn forget(&self, _gone: Vec<EffectKey>) -> ToolFuture<'_, Result<(), String>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// The call that undoes a committed effect, resolved from its arguments and result when it commits.
     fn undo_plan(&self, _invocation: &Invocation, _result: &Json) -> Result<Option<UndoPlan>, String> {
         Ok(None)

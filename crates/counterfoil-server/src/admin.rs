@@ -136,7 +136,7 @@ pub async fn prune(State(app): State<Arc<App>>, ask: Ask) -> Result<Response, Pr
         let work = || async {
             let mut pruned = 0;
             loop {
-                let slice = app.runtime.ledger().prune(SLICE).await?;
+                let slice = app.runtime.prune(SLICE).await?;
                 pruned += slice.streams;
                 if !slice.more {
                     return Ok(json_stored(StatusCode::OK, &json!({ "pruned": pruned })));

@@ -14,7 +14,7 @@ mod scope;
 
 use std::sync::Arc;
 
-use counterfoil_core::{CanonicalJson, Failure, Json, Outcome, Success, ToolName};
+use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, Success, ToolName};
 use thiserror::Error;
 
 use self::command::CommandAction;
@@ -110,6 +110,24 @@ impl Tool for Configured {
                 (Some(probe), _) => probe.ask(&invocation).await,
                 (None, Does::File(file)) => file.probe(invocation).await,
                 (None, _) => ProbeAnswer::CannotTell("this tool has no probe".into()),
+            }
+        })
+    }
+
+    fn kept(&self) -> ToolFuture<'_, Result<Vec<EffectKey>, String>> {
+        Box::pin(async move {
+            match &self.does {
+                Does::File(file) => file.kept().await,
+                _ => Ok(Vec::new()),
+            }
+        })
+    }
+
+    fn forget(&self, gone: Vec<EffectKey>) -> ToolFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            match &self.does {
+                Does::File(file) => file.forget(gone).await,
+                _ => Ok(()),
             }
         })
     }

@@ -212,7 +212,7 @@ async fn resolve(global: &Global, house: &House, args: &ResolveArgs) -> anyhow::
 async fn prune(global: &Global, house: &House) -> anyhow::Result<Exit> {
     let mut streams = 0;
     loop {
-        let pruned = house.runtime.ledger().prune(PRUNE_SLICE).await?;
+        let pruned = house.runtime.prune(PRUNE_SLICE).await?;
         streams += pruned.streams;
         if !pruned.more {
             break;

@@ -146,7 +146,7 @@ async fn prune_forever(runtime: Runtime) {
     loop {
         tokio::time::sleep(PRUNE_EVERY).await;
         loop {
-            match runtime.ledger().prune(PRUNE_SLICE).await {
+            match runtime.prune(PRUNE_SLICE).await {
                 Ok(pruned) if pruned.more => tokio::task::yield_now().await,
                 Ok(_) => break,
                 Err(error) => {

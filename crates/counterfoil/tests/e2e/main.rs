@@ -18,6 +18,7 @@ mod leases;
 mod modes;
 mod output;
 mod parts;
+mod prunes;
 mod refusals;
 mod replays;
 mod retries;

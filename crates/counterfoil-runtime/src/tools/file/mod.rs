@@ -10,16 +10,17 @@ mod note;
 mod root;
 mod undo;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use counterfoil_core::{CanonicalJson, Failure, Json, Outcome, Success, ToolName};
+use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, Success, ToolName};
 use serde_json::json;
 
 use self::change::Change;
 use self::note::{Note, Side};
-use self::root::{Root, io_failure};
+use self::root::{OWN, Root, io_failure};
 pub use self::undo::FileUndo;
 use self::undo::UndoArgs;
 use super::scope::Environment;
@@ -77,6 +78,27 @@ impl FileAction {
         let args: UndoArgs = serde_json::from_value(args).map_err(|e| format!("the result does not say what to undo: {e}"))?;
         let args = CanonicalJson::from_value(&json!(args)).map_err(|e| e.to_string())?;
         Ok(UndoPlan { tool: self.undo.clone(), args })
+    }
+
+    pub(super) async fn kept(&self) -> Result<Vec<EffectKey>, String> {
+        // Of a root where nothing was ever changed, nothing is made.
+        match self.root.join(OWN).exists() {
+            true => self.in_root(note::all).await,
+            false => Ok(Vec::new()),
+        }
+    }
+
+    pub(super) async fn forget(&self, gone: Vec<EffectKey>) -> Result<(), String> {
+        self.in_root(move |root| gone.iter().try_for_each(|key| note::drop(root, key))).await
+    }
+
+    async fn in_root<T: Send + 'static>(&self, work: impl FnOnce(&Root) -> io::Result<T> + Send + 'static) -> Result<T, String> {
+        let path = self.root.clone();
+        let worked = tokio::task::spawn_blocking(move || {
+            let root = Root::lock(&path).map_err(|failure| failure.message)?;
+            work(&root).map_err(|error| error.to_string())
+        });
+        worked.await.unwrap_or_else(|_| Err("the look at what is kept ended without an answer".into()))
     }
 
     fn change(&self, invocation: &Invocation) -> Result<Change, Failure> {

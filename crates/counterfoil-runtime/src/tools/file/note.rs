@@ -3,10 +3,12 @@
 //! Must stay true: a note is durable before any name in the root changes, and what is overwritten is durable before the note. So no note means nothing
 //! happened, and with one the files themselves tell which side of the change the world is on.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 
 use counterfoil_core::{EffectKey, Failure};
+use rustix::fs::Dir;
 use serde::{Deserialize, Serialize};
 
 use super::root::{Create, Inside, Place, Root, Stamp, io_failure, mode_of};
@@ -125,6 +127,28 @@ pub(super) fn keep(root: &Root, key: &EffectKey, place: &Place) -> io::Result<Op
 /// What was kept for `key`.
 pub(super) fn open_kept(root: &Root, key: &EffectKey) -> io::Result<Option<File>> {
     kept(root, key)?.open()
+}
+
+/// The effects for which there is a note or a file.
+pub(super) fn all(root: &Root) -> io::Result<Vec<EffectKey>> {
+    let mut keys = BTreeSet::new();
+    for entry in Dir::read_from(root.kept()?)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy();
+        keys.extend(name.strip_suffix(".note").unwrap_or(&name).parse::<EffectKey>());
+    }
+    Ok(keys.into_iter().collect())
+}
+
+/// Removes what was kept for `key`: the note last, so that a crash in between leaves something to be found again.
+pub(super) fn drop(root: &Root, key: &EffectKey) -> io::Result<()> {
+    for name in [key.to_string(), note_name(key)] {
+        match (Place { folder: root.kept()?, name }).remove() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
+        }
+    }
+    Ok(())
 }
 
 fn kept(root: &Root, key: &EffectKey) -> io::Result<Place> {
