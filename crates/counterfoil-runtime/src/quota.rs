@@ -21,8 +21,11 @@ use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError, plain_summary};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Attempts that are waited for at once when every place is taken. Of more, the rest is looked at now and then.
+/// Attempts that are looked at and waited for at once when every place is taken. Of more, others are the next time.
 const WATCHED_MAX: usize = 64;
+
+/// When to ask again, for whoever queued for too long to know better.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// Of one tenant and tool, in this process.
 pub struct Counter {
@@ -31,7 +34,13 @@ pub struct Counter {
     known: Arc<tokio::sync::Mutex<Known>>,
     /// Attempts that are over, and whose places may still be written down as taken.
     over: Mutex<Vec<Place>>,
+    /// Held by whoever of this process watches for a place. Were it everyone who needs one, all would look at the same attempts.
+    line: Arc<tokio::sync::Mutex<Watch>>,
 }
+
+/// Which of the attempts in the way were looked at last.
+#[derive(Default)]
+struct Watch(usize);
 
 /// The quota as this process wrote or read it last. Others may have taken since: then the append says so.
 #[derive(Default)]
@@ -68,7 +77,7 @@ impl Taken {
 
 impl Counter {
     pub fn new(tenant: Tenant, tool: ToolName) -> Self {
-        Self { tenant, tool, known: Arc::default(), over: Mutex::default() }
+        Self { tenant, tool, known: Arc::default(), over: Mutex::default(), line: Arc::default() }
     }
 
     /// An attempt is over: its place can be had without a look at the ledger.
@@ -89,9 +98,15 @@ impl Counter {
         if limits.rate.is_none() && place.is_none() {
             return Ok(Ok(None));
         }
+        let asked = clock.now();
+        let mut line: Option<OwnedMutexGuard<Watch>> = None;
         loop {
+            // Whoever has it waits for the disk, and no longer.
             let mut known = self.known.clone().lock_owned().await;
             let now = clock.now();
+            if now >= deadline && deadline > asked {
+                return Ok(Err(if place.is_some() { Short::Place } else { Short::Token(MOMENT) }));
+            }
             // Taken out: whoever fails on the way leaves nothing that is believed.
             let (stand, mut writes) = self.stand(ledger, known.0.take(), now).await?;
             let over = self.over().clone();
@@ -107,7 +122,15 @@ impl Counter {
                     // Of a day that has not begun, nothing is written yet.
                     known.0 = writes.is_empty().then_some(stand);
                     drop(known);
-                    if let Some(short) = self.wait(ledger, clock, quota.places, wait, deadline).await? {
+                    let short = match (wait, &mut line) {
+                        (Wait::Token(wait), _) => until_token(now, wait, deadline).await,
+                        (Wait::Place, Some(watch)) => self.until_place(ledger, clock, &quota.places, watch, deadline).await?,
+                        (Wait::Place, none) => {
+                            *none = tokio::time::timeout(deadline.since(now), self.line.clone().lock_owned()).await.ok();
+                            none.is_none().then_some(Short::Place)
+                        }
+                    };
+                    if let Some(short) = short {
                         return Ok(Err(short));
                     }
                 }
@@ -115,41 +138,41 @@ impl Counter {
         }
     }
 
-    /// Until it is worth asking again, or the deadline makes it hopeless.
-    async fn wait(
+    /// Until one of the attempts that have places is over, or perhaps is. `Some`: none was in time.
+    async fn until_place(
         &self,
         ledger: &Ledger,
         clock: &dyn Clock,
-        places: Vec<Place>,
-        wait: Wait,
+        places: &[Place],
+        watch: &mut Watch,
         deadline: Timestamp,
     ) -> Result<Option<Short>, LedgerError> {
-        let now = clock.now();
-        match wait {
-            Wait::Token(wait) if now + wait >= deadline => return Ok(Some(Short::Token(wait))),
-            Wait::Token(wait) => tokio::time::sleep(wait).await,
-            Wait::Place => {
-                let wakeups = ledger.wakeups();
-                let waiters: Vec<_> =
-                    places.iter().take(WATCHED_MAX).map(|place| wakeups.register(StreamId::effect(&place.effect))).collect();
-                // Listening before looking: what ends between the two still wakes us.
-                let mut ends: Vec<_> = waiters.iter().map(|waiter| Box::pin(waiter.notify.notified())).collect();
-                ends.iter_mut().for_each(|end| {
-                    end.as_mut().enable();
-                });
-                let over = over(ledger, &places, now).await?;
-                if !over.is_empty() {
-                    self.over().extend(over);
-                    return Ok(None);
-                }
-                let left = deadline.since(clock.now());
-                if left.is_zero() {
-                    return Ok(Some(Short::Place));
-                }
-                // Nobody tells of a lease that runs out.
-                drop(tokio::time::timeout(wakeups.look_every().min(left), select_all(ends)).await);
-            }
+        let from = watch.0 % places.len().max(1);
+        let watched: Vec<Place> = places.iter().cycle().skip(from).take(places.len().min(WATCHED_MAX)).copied().collect();
+        watch.0 = from + watched.len();
+        let wakeups = ledger.wakeups();
+        let waiters: Vec<_> = watched.iter().map(|place| wakeups.register(StreamId::effect(&place.effect))).collect();
+        // Listening before looking: what ends between the two still wakes us.
+        let mut ends: Vec<_> = waiters.iter().map(|waiter| Box::pin(waiter.notify.notified())).collect();
+        ends.iter_mut().for_each(|end| {
+            end.as_mut().enable();
+        });
+        let over = over(ledger, &watched, clock.now()).await?;
+        if !over.is_empty() {
+            self.over().extend(over);
+            return Ok(None);
         }
+        let left = deadline.since(clock.now());
+        if left.is_zero() {
+            return Ok(Some(Short::Place));
+        }
+        if ends.is_empty() {
+            // A limit of none: nothing will ever be over.
+            tokio::time::sleep(left).await;
+            return Ok(Some(Short::Place));
+        }
+        // Nobody tells of a lease that runs out.
+        drop(tokio::time::timeout(wakeups.look_every().min(left), select_all(ends)).await);
         Ok(None)
     }
 
@@ -196,6 +219,15 @@ impl Counter {
         // A list of places, whole at every moment.
         self.over.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+/// Until there is a token. `Some`: not in time.
+async fn until_token(now: Timestamp, wait: Duration, deadline: Timestamp) -> Option<Short> {
+    if now + wait >= deadline {
+        return Some(Short::Token(wait));
+    }
+    tokio::time::sleep(wait).await;
+    None
 }
 
 /// Which of these attempts are over: ended, given up, or silent for longer than their lease.
