@@ -352,9 +352,9 @@ impl StreamId {
     pub fn breaker(tenant: &Tenant, tool: &ToolName) -> Self {
         Self::tagged("counterfoil/breaker/1", &[tenant.as_str(), tool.as_str()])
     }
-    /// What all workers have taken of a tool's limits, for one day (counted from 1970). Days, so that what is over can be pruned.
-    pub fn quota(tenant: &Tenant, tool: &ToolName, day: i64) -> Self {
-        Self::tagged("counterfoil/quota/1", &[tenant.as_str(), tool.as_str(), &day.to_string()])
+    /// What all workers have taken of a tool's limits, from 1 counted on: one follows another, so that none grows long and what is over can go.
+    pub fn quota(tenant: &Tenant, tool: &ToolName, generation: u64) -> Self {
+        Self::tagged("counterfoil/quota/1", &[tenant.as_str(), tool.as_str(), &generation.to_string()])
     }
     /// What one run has spent on one tool.
     pub fn budget(tenant: &Tenant, run: &RunId, tool: &ToolName) -> Self {

@@ -42,7 +42,7 @@ pub struct Quota {
     /// Attempts that have, or had, a place. One that is over is taken out when the place is needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<Place>,
-    /// It went on in the stream of a later day.
+    /// It went on in the next stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
 }

@@ -177,6 +177,13 @@ pub struct Limits {
     pub cost_per_run: Option<f64>,
 }
 
+impl Limits {
+    /// Whether attempts take something that other attempts then lack.
+    pub fn shared(&self) -> bool {
+        self.rate.is_some() || self.concurrency.is_some()
+    }
+}
+
 /// `count` per `per`, with a burst of `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {

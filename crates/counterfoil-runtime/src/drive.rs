@@ -80,7 +80,8 @@ impl Inner {
     async fn execute(&self, task: &mut Task, effect: &Effect, attempt: Attempt) -> Result<Result<Effect, Ending>, LedgerError> {
         let policy = &task.tool.policy;
         let place = Place { effect: task.key, fence: attempt.fence };
-        let mut pass = match self.gates.pass(&task.call.tenant, &task.tool.name, policy, place, task.series.deadline).await? {
+        let gate_until = if task.awaited { task.series.deadline } else { self.clock.now() };
+        let mut pass = match self.gates.pass(&task.call.tenant, &task.tool.name, policy, place, gate_until).await? {
             Ok(pass) => pass,
             Err(barred) => return Ok(Err(Ending::NotAdmitted(barred.0, barred.1))),
         };

@@ -87,7 +87,9 @@ impl Gates {
             Ok(place) => place,
             Err(barred) => return Ok(Err(barred)),
         };
-        match self.taken(&gate, policy, Some(attempt), deadline).await? {
+        // Who must not queue here does not queue for another worker's places either.
+        let waits = policy.limits.queue != Some(0) && self.clock.now() < deadline;
+        match self.taken(&gate, policy, Some(attempt), waits.then_some(deadline)).await? {
             Ok(taken) => Ok(self.admitted(gate, policy, place, taken)),
             Err(barred) => Ok(Err(barred)),
         }
@@ -98,7 +100,7 @@ impl Gates {
     pub async fn pass_out(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Result<Result<Pass, Barred>, LedgerError> {
         let gate = self.gate(tenant, tool, policy);
         self.refresh(&gate).await?;
-        match self.taken(&gate, policy, None, self.clock.now()).await? {
+        match self.taken(&gate, policy, None, None).await? {
             Ok(taken) => Ok(self.admitted(gate, policy, None, taken)),
             Err(barred) => Ok(Err(barred)),
         }
@@ -311,10 +313,10 @@ impl Gates {
         gate: &Gate,
         policy: &Policy,
         place: Option<Place>,
-        deadline: Timestamp,
+        deadline: Option<Timestamp>,
     ) -> Result<Result<Option<Taken>, Barred>, LedgerError> {
         let limits = &policy.limits;
-        if limits.rate.is_none() && limits.concurrency.is_none() {
+        if !limits.shared() {
             return Ok(Ok(None));
         }
         let taken = Box::pin(gate.quota.take(&self.ledger, &*self.clock, limits, place, deadline)).await?;

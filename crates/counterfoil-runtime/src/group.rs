@@ -229,7 +229,8 @@ impl Writer {
                     self.give_way(&streams, &jobs);
                     let (lost, rest) =
                         jobs.into_iter().partition(|job: &Job| job.request.writes.iter().any(|w| streams.contains(&w.stream)));
-                    jobs = rest;
+                    // Also of the lane that it may have moved to.
+                    jobs = self.without_damaged_chains(rest);
                     answer_all(lost, &AppendError::Conflict { streams });
                 }
                 Err(AppendError::Store(error)) => {

@@ -13,14 +13,21 @@ use counterfoil_core::limit::{Place, Quota, Wait};
 use counterfoil_core::policy::Limits;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{StreamId, Summary, Tenant, Timestamp, ToolName};
-use counterfoil_store::{Version, Write};
+use counterfoil_store::{StoreError, Version, Write};
 use futures_util::future::{join_all, select_all};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError, plain_summary};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Records of one stream; then it goes on in the next. A stream is pruned whole, and a long one would hold up everybody.
+const RECORDS_MAX: u64 = 256;
+/// So long after the last claim nothing is remembered: by then the bucket is full again, and whatever runs is not counted any more.
+const REMEMBERED: Duration = Duration::from_secs(2 * 24 * 3600);
+/// How long one that has gone on is kept for a process that still believes in it. Without it, it would look again.
+const OVER: Duration = Duration::from_secs(3600);
+/// How long whoever does not wait for a limit waits for its turn to ask.
+const TURN_MAX: Duration = Duration::from_secs(5);
 /// Attempts that are looked at and waited for at once when every place is taken. Of more, others are the next time.
 const WATCHED_MAX: usize = 64;
 
@@ -44,11 +51,15 @@ struct Watch(usize);
 
 /// The quota as this process wrote or read it last. Others may have taken since: then the append says so.
 #[derive(Default)]
-struct Known(Option<Stand>);
+struct Known {
+    stand: Option<Stand>,
+    /// The newest stream that was ever seen; 0 before the first look.
+    generation: u64,
+}
 
 #[derive(Clone)]
 struct Stand {
-    day: i64,
+    generation: u64,
     version: Version,
     quota: Quota,
 }
@@ -70,7 +81,8 @@ pub enum Short {
 impl Taken {
     /// The claim is durable, and what was taken with it.
     pub fn recorded(mut self) -> Option<Place> {
-        self.known.0 = Some(self.after);
+        self.known.generation = self.after.generation;
+        self.known.stand = Some(self.after);
         self.place
     }
 }
@@ -85,47 +97,53 @@ impl Counter {
         self.over().push(place);
     }
 
-    /// `None`: there is nothing to count.
+    /// `Ok(None)`: there is nothing to count. Without a deadline it does not wait: whoever asked can ask again.
     pub async fn take(
         &self,
         ledger: &Ledger,
         clock: &dyn Clock,
         limits: &Limits,
         place: Option<Place>,
-        deadline: Timestamp,
+        deadline: Option<Timestamp>,
     ) -> Result<Result<Option<Taken>, Short>, LedgerError> {
         let place = place.filter(|_| limits.concurrency.is_some());
         if limits.rate.is_none() && place.is_none() {
             return Ok(Ok(None));
         }
-        let asked = clock.now();
+        // Queued for too long to know better.
+        let late = || if place.is_some() { Short::Place } else { Short::Token(MOMENT) };
         let mut line: Option<OwnedMutexGuard<Watch>> = None;
         loop {
-            // Whoever has it waits for the disk, and no longer.
-            let mut known = self.known.clone().lock_owned().await;
+            let turn_max = deadline.map_or(TURN_MAX, |deadline| deadline.since(clock.now()));
+            let Ok(mut known) = tokio::time::timeout(turn_max, self.known.clone().lock_owned()).await else { return Ok(Err(late())) };
             let now = clock.now();
-            if now >= deadline && deadline > asked {
-                return Ok(Err(if place.is_some() { Short::Place } else { Short::Token(MOMENT) }));
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(Err(late()));
             }
-            // Taken out: whoever fails on the way leaves nothing that is believed.
-            let (stand, mut writes) = self.stand(ledger, known.0.take(), now).await?;
+            let stand = self.stand(ledger, &mut known).await?;
             let over = self.over().clone();
             let quota = stand.quota.clone().without(&over);
             match quota.take(limits, place, now) {
                 Ok(next) => {
                     self.over().retain(|place| !over.contains(place));
-                    writes.push(self.write(ledger, stand.day, stand.version, &next));
-                    let after = Stand { version: stand.version.next(), quota: next, ..stand };
+                    let (after, writes) = self.after(ledger, stand, next, now);
                     return Ok(Ok(Some(Taken { known, after, place, writes })));
                 }
                 Err(wait) => {
-                    // Of a day that has not begun, nothing is written yet.
-                    known.0 = writes.is_empty().then_some(stand);
+                    known.stand = Some(stand);
                     drop(known);
-                    let short = match (wait, &mut line) {
-                        (Wait::Token(wait), _) => until_token(now, wait, deadline).await,
-                        (Wait::Place, Some(watch)) => self.until_place(ledger, clock, &quota.places, watch, deadline).await?,
-                        (Wait::Place, none) => {
+                    let short = match (wait, deadline, &mut line) {
+                        (Wait::Token(wait), None, _) => Some(Short::Token(wait)),
+                        (Wait::Token(wait), Some(deadline), line) => {
+                            // Others may find a place meanwhile.
+                            *line = None;
+                            until_token(now, wait, deadline).await
+                        }
+                        (Wait::Place, None, _) => self.look(ledger, &quota.places, now).await?.is_none().then_some(Short::Place),
+                        (Wait::Place, Some(deadline), Some(watch)) => {
+                            self.until_place(ledger, clock, &quota.places, watch, deadline).await?
+                        }
+                        (Wait::Place, Some(deadline), none) => {
                             *none = tokio::time::timeout(deadline.since(now), self.line.clone().lock_owned()).await.ok();
                             none.is_none().then_some(Short::Place)
                         }
@@ -157,9 +175,7 @@ impl Counter {
         ends.iter_mut().for_each(|end| {
             end.as_mut().enable();
         });
-        let over = over(ledger, &watched, clock.now()).await?;
-        if !over.is_empty() {
-            self.over().extend(over);
+        if self.look(ledger, &watched, clock.now()).await?.is_some() {
             return Ok(None);
         }
         let left = deadline.since(clock.now());
@@ -176,43 +192,75 @@ impl Counter {
         Ok(None)
     }
 
-    /// The quota as it stands today, and what must be written with a change of it: on a new day, that the last one is over.
-    async fn stand(&self, ledger: &Ledger, known: Option<Stand>, now: Timestamp) -> Result<(Stand, Vec<Write>), LedgerError> {
-        let mut day = now.0.div_euclid(DAY.as_micros() as i64);
-        if let Some(stand) = known.filter(|stand| stand.day >= day) {
-            return Ok((stand, Vec::new()));
+    /// Whether one of these attempts is over: then there is a place.
+    async fn look(&self, ledger: &Ledger, places: &[Place], now: Timestamp) -> Result<Option<()>, LedgerError> {
+        let over = over(ledger, places, now).await?;
+        let found = (!over.is_empty()).then_some(());
+        self.over().extend(over);
+        Ok(found)
+    }
+
+    /// The quota as it stands. Taken out of what is known: whoever fails on the way leaves nothing that is believed.
+    async fn stand(&self, ledger: &Ledger, known: &mut Known) -> Result<Stand, LedgerError> {
+        if let Some(stand) = known.stand.take() {
+            return Ok(stand);
+        }
+        if known.generation == 0 {
+            known.generation = self.newest(ledger).await?;
         }
         loop {
-            let (version, quota, expired) = ledger.newest_or_expired::<Quota>(self.stream(day)).await?;
+            let generation = known.generation;
+            let (version, quota, expired) = ledger.newest_or_expired::<Quota>(self.stream(generation)).await?;
             match quota {
-                // Another worker's clock is a little ahead.
-                Some(quota) if quota.moved => day += 1,
-                Some(quota) => return Ok((Stand { day, version, quota }, Vec::new())),
-                None if expired => day += 1,
-                None => return self.carried(ledger, day).await,
+                Some(quota) if !quota.moved => return Ok(Stand { generation, version, quota }),
+                None if !expired => return Ok(Stand { generation, version: Version::NONE, quota: Quota::default() }),
+                // It went on, or it was forgotten: in both cases the next one counts.
+                _ => known.generation += 1,
             }
         }
     }
 
-    /// The first of a day goes on from the day before, and closes it.
-    async fn carried(&self, ledger: &Ledger, day: i64) -> Result<(Stand, Vec<Write>), LedgerError> {
-        let (version, before) = ledger.newest::<Quota>(self.stream(day - 1)).await?;
-        let Some(quota) = before.filter(|quota| !quota.moved) else {
-            return Ok((Stand { day, version: Version::NONE, quota: Quota::default() }, Vec::new()));
-        };
-        let closed = self.write(ledger, day - 1, version, &Quota { moved: true, ..Quota::default() });
-        Ok((Stand { day, version: Version::NONE, quota }, vec![closed]))
+    /// The newest stream there is, or the first. They follow one another without a gap, and those that were pruned are still known.
+    async fn newest(&self, ledger: &Ledger) -> Result<u64, LedgerError> {
+        let (mut there, mut beyond) = (1, 2);
+        while self.exists(ledger, beyond).await? {
+            (there, beyond) = (beyond, beyond.saturating_mul(2));
+        }
+        while beyond - there > 1 {
+            let middle = there + (beyond - there) / 2;
+            match self.exists(ledger, middle).await? {
+                true => there = middle,
+                false => beyond = middle,
+            }
+        }
+        Ok(there)
     }
 
-    fn write(&self, ledger: &Ledger, day: i64, version: Version, quota: &Quota) -> Write {
-        let over = Timestamp((day + 1).saturating_mul(DAY.as_micros() as i64));
+    async fn exists(&self, ledger: &Ledger, generation: u64) -> Result<bool, LedgerError> {
+        let (version, _, expired) = ledger.newest_or_expired::<Quota>(self.stream(generation)).await?;
+        Ok(version != Version::NONE || expired)
+    }
+
+    /// Where it stands after `next`, and what is written for it: a stream that is long enough is closed in the same append that begins the next.
+    fn after(&self, ledger: &Ledger, stand: Stand, next: Quota, now: Timestamp) -> (Stand, Vec<Write>) {
+        let Stand { generation, version, .. } = stand;
+        if version.0 < RECORDS_MAX {
+            let write = self.write(ledger, generation, version, &next, now + REMEMBERED);
+            return (Stand { generation, version: version.next(), quota: next }, vec![write]);
+        }
+        let closed = self.write(ledger, generation, version, &Quota { moved: true, ..Quota::default() }, now + OVER);
+        let begun = self.write(ledger, generation + 1, Version::NONE, &next, now + REMEMBERED);
+        (Stand { generation: generation + 1, version: Version::NONE.next(), quota: next }, vec![closed, begun])
+    }
+
+    fn write(&self, ledger: &Ledger, generation: u64, version: Version, quota: &Quota, expires: Timestamp) -> Write {
         let summary =
-            Summary { tool: Some(self.tool.clone()), expires: Some(over + DAY), ..plain_summary(StreamKind::Quota, self.tenant.clone()) };
-        ledger.replacing(self.stream(day), version, quota, summary)
+            Summary { tool: Some(self.tool.clone()), expires: Some(expires), ..plain_summary(StreamKind::Quota, self.tenant.clone()) };
+        ledger.replacing(self.stream(generation), version, quota, summary)
     }
 
-    fn stream(&self, day: i64) -> StreamId {
-        StreamId::quota(&self.tenant, &self.tool, day)
+    fn stream(&self, generation: u64) -> StreamId {
+        StreamId::quota(&self.tenant, &self.tool, generation)
     }
 
     fn over(&self) -> MutexGuard<'_, Vec<Place>> {
@@ -235,7 +283,15 @@ async fn over(ledger: &Ledger, places: &[Place], now: Timestamp) -> Result<Vec<P
     let effects = join_all(places.iter().map(|place| ledger.load(place.effect))).await;
     let mut over = Vec::new();
     for (place, effect) in places.iter().zip(effects) {
-        let runs = matches!(&effect?.state, State::Running(claim) if claim.fence == place.fence && claim.lease_until > now);
+        let runs = match effect {
+            Ok(effect) => matches!(&effect.state, State::Running(claim) if claim.fence == place.fence && claim.lease_until > now),
+            Err(error @ LedgerError::Store(StoreError::Unavailable { .. })) => return Err(error),
+            // One that is damaged must not hold up all the others.
+            Err(error) => {
+                tracing::error!(effect = %place.effect, %error, "an attempt that has a place cannot be read; its place is taken for free");
+                false
+            }
+        };
         if !runs {
             over.push(*place);
         }

@@ -99,6 +99,7 @@ impl Runtime {
         let Some(mut task) = self.recorded_task(&effect) else { return Ok(None) };
         // Nobody waits for this answer: what is not ripe yet is looked at again.
         task.wait_until = self.inner.clock.now();
+        task.awaited = false;
         let told = self.settle_traced(task, effect).await;
         Ok(Some(self.stamped(started, told.answer)))
     }

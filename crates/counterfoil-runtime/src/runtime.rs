@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     pub salt: OnceCell<Salt>,
     /// Whether a call that comes without a trace begins one.
     begins_traces: AtomicBool,
+    /// Effects were pruned for which a tool may keep something.
+    pub forgettable: AtomicBool,
     /// Told of; see [`Runtime::know_tenants`].
     tenants: Mutex<BTreeSet<Tenant>>,
 }
@@ -73,6 +75,8 @@ pub(crate) struct Task {
     /// How long to wait for someone else.
     pub wait_until: Timestamp,
     pub runnable: bool,
+    /// Someone waits for the answer: then it is worth waiting for a limit.
+    pub awaited: bool,
     /// The tool was called, and what came of it is not durable yet.
     pub unrecorded: bool,
     /// As far as the ledger was read: an attempt of the effect may have happened.
@@ -115,6 +119,7 @@ impl Task {
             key,
             family: None,
             runnable: true,
+            awaited: true,
             unrecorded: false,
             doubtful: false,
             lending: None,
@@ -142,6 +147,7 @@ impl Runtime {
             fresh: Fresh::new(),
             salt: OnceCell::new(),
             begins_traces: AtomicBool::new(false),
+            forgettable: AtomicBool::new(true),
             tenants: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -284,7 +290,8 @@ impl Runtime {
             let answer = Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now());
             Err(Told::replayed(Answer { replayed: true, ..answer }))
         } else {
-            Ok(Undropped::new(self.inner.clone().see_through(task, effect)))
+            let limited = task.tool.policy.limits.shared();
+            Ok(Undropped::polled(limited, self.inner.clone().see_through(task, effect)))
         };
         async move {
             match going_on {

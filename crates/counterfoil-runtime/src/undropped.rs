@@ -21,6 +21,25 @@ impl<T: Send + 'static> Undropped<T> {
     }
 }
 
+impl<T: Send + 'static> Undropped<T> {
+    /// `apart`: as a task of its own from the beginning. For what holds something that others wait for: a caller that does not poll
+    /// its future for a while would hold them up.
+    pub fn polled(apart: bool, future: impl Future<Output = T> + Send + 'static) -> Self {
+        if !apart {
+            return Self::new(future);
+        }
+        let task = tokio::spawn(future.in_current_span());
+        Self::new(async move {
+            match task.await {
+                Ok(value) => value,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The runtime ends, and this future with it.
+                Err(_) => std::future::pending().await,
+            }
+        })
+    }
+}
+
 impl<T: Send + 'static> Future for Undropped<T> {
     type Output = T;
 

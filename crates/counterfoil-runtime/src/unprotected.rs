@@ -35,8 +35,8 @@ impl Runtime {
         if let Some((stopped, decision)) = stopped {
             return self.shadow(&task, stopped, decision, &format!("the effect is {}", effect.state.word())).await;
         }
-        let runtime = self.clone();
-        Undropped::new(async move {
+        let (runtime, limited) = (self.clone(), task.tool.policy.limits.shared());
+        Undropped::polled(limited, async move {
             match runtime.inner.drive(&mut task, effect).await {
                 // Limits and breakers stop nothing either.
                 Ok((_, Ending::NotAdmitted(_, error))) => runtime.shadow(&task, Stopped::Refused, &error.code, &error.message).await,

@@ -1,4 +1,4 @@
-//! What all workers take of a tool's limits: exact while they race, over the change of a day, and with clocks that disagree.
+//! What all workers take of a tool's limits: exact while they race, however long it goes on, and whoever comes late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::policy::{Limits, Rate};
+use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Call, Caller, CanonicalJson, Policy, Tenant, Timestamp, ToolName};
 use counterfoil_runtime::{Answer, Builder, Clock, FnTool, Registered, Runtime, Status};
-use counterfoil_store::Store;
 use counterfoil_store::memory::Memory;
+use counterfoil_store::{Position, Store};
 use tokio::sync::Semaphore;
 
 const DAY: i64 = 24 * 3600 * 1_000_000;
-/// A day that ends some time.
 const SOME_DAY: i64 = 20_000;
 
 /// Stands still until it is moved.
@@ -94,41 +94,89 @@ fn three_an_hour() -> Limits {
     Limits { rate: Some(Rate { count: 3, per: Duration::from_secs(3600) }), ..Limits::default() }
 }
 
+/// Every claim writes one record; a stream of them never grows long, and what it knows goes on in the next.
 #[tokio::test]
-async fn a_bucket_goes_on_at_midnight() {
-    let (store, world) = (Arc::new(Memory::default()), World::new(100));
-    let (clock, behind) = (HandClock::at((SOME_DAY + 1) * DAY - 2_000_000), HandClock::at((SOME_DAY + 1) * DAY - 2_000_000));
-    let (first, second) = (worker(&store, clock.clone(), &world, three_an_hour()), worker(&store, behind.clone(), &world, three_an_hour()));
-    assert_eq!(first.call(charge("1")).await.status, Status::Success);
-    assert_eq!(second.call(charge("2")).await.status, Status::Success);
-    // For one of them it is the next day already.
-    clock.set((SOME_DAY + 1) * DAY + 1);
-    assert_eq!(first.call(charge("3")).await.status, Status::Success);
-    assert_eq!(code(&first.call(charge("4")).await), "rate_limited");
-    assert_eq!(code(&second.call(charge("5")).await), "rate_limited", "yesterday is closed, and says so");
-    assert_eq!(world.begun(), 3);
-    // A worker that knows nothing of yesterday.
-    let third = worker(&store, clock.clone(), &world, three_an_hour());
-    assert_eq!(code(&third.call(charge("6")).await), "rate_limited");
-    // Twenty minutes later there is one more token, for one of them.
-    for clock in [&clock, &behind] {
-        clock.set((SOME_DAY + 1) * DAY + 1_201_000_000);
+async fn a_quota_goes_on_from_stream_to_stream() {
+    const CLAIMS: u32 = 700;
+    let (store, world, clock) = (Arc::new(Memory::default()), World::new(10_000), HandClock::at(SOME_DAY * DAY));
+    // Nobody waits for the next token: it comes after every deadline.
+    let rate = Rate { count: CLAIMS, per: Duration::from_secs(200 * u64::from(CLAIMS)) };
+    let limits = Limits { rate: Some(rate), concurrency: Some(2), ..Limits::default() };
+    let workers: Vec<Runtime> = (0..2).map(|_| worker(&store, clock.clone(), &world, limits)).collect();
+    for number in 0..CLAIMS {
+        // In turns, and now and then several of one worker in a row.
+        let which = usize::from(number % 7 > 3);
+        assert_eq!(workers[which].call(charge(&number.to_string())).await.status, Status::Success, "{number}");
     }
-    let told = [second.call(charge("7")).await, first.call(charge("8")).await, third.call(charge("9")).await];
-    assert_eq!(told.iter().map(code).collect::<Vec<_>>(), ["", "rate_limited", "rate_limited"]);
-    assert_eq!(world.begun(), 4);
+    assert_eq!(code(&workers[0].call(charge("one more")).await), "rate_limited");
+    // One that was not there before finds where it stands.
+    let late = worker(&store, clock.clone(), &world, limits);
+    assert_eq!(code(&late.call(charge("another")).await), "rate_limited");
+    assert_eq!(world.begun(), CLAIMS);
+    let records = store.tail(Position(0), usize::MAX).await.unwrap();
+    let longest = records.iter().filter(|one| one.summary.kind == StreamKind::Quota).map(|one| one.record.version.0).max();
+    assert_eq!(longest, Some(257), "and one to close it");
 }
 
 #[tokio::test]
-async fn a_day_without_calls_begins_a_full_bucket() {
-    let (store, world, clock) = (Arc::new(Memory::default()), World::new(100), HandClock::at(SOME_DAY * DAY));
-    let worker = worker(&store, clock.clone(), &world, three_an_hour());
+async fn what_is_over_is_pruned_and_the_next_begins_anew() {
+    let (store, world, clock) = (Arc::new(Memory::default()), World::new(10_000), HandClock::at(SOME_DAY * DAY));
+    let first = worker(&store, clock.clone(), &world, three_an_hour());
     for key in ["1", "2", "3"] {
-        assert_eq!(worker.call(charge(key)).await.status, Status::Success);
+        assert_eq!(first.call(charge(key)).await.status, Status::Success);
     }
-    assert_eq!(code(&worker.call(charge("4")).await), "rate_limited");
+    assert_eq!(code(&first.call(charge("4")).await), "rate_limited");
     clock.set((SOME_DAY + 3) * DAY);
-    assert_eq!(worker.call(charge("5")).await.status, Status::Success);
+    assert!(first.prune(1000).await.unwrap().streams >= 4, "three effects, and what was taken for them");
+    let second = worker(&store, clock.clone(), &world, three_an_hour());
+    for worker in [&first, &second] {
+        assert_eq!(worker.call(charge(&format!("{:p}", worker))).await.status, Status::Success, "a full bucket");
+    }
+    assert_eq!(second.call(charge("last")).await.status, Status::Success);
+    assert_eq!(code(&first.call(charge("no more")).await), "rate_limited");
+    assert_eq!(world.begun(), 6);
+}
+
+/// Whoever does not wait is told at once, and is not refused because of places that only look taken.
+#[tokio::test]
+async fn without_a_queue_a_place_that_is_over_is_found_at_once() {
+    let (store, world, clock) = (Arc::new(Memory::default()), World::new(1), HandClock::at(SOME_DAY * DAY));
+    let limits = Limits { concurrency: Some(1), queue: Some(0), ..Limits::default() };
+    let (first, second) = (worker(&store, clock.clone(), &world, limits), worker(&store, clock.clone(), &world, limits));
+    assert_eq!(first.call(charge("1")).await.status, Status::Success);
+    let running = tokio::spawn({
+        let second = second.clone();
+        async move { second.call(charge("2")).await }
+    });
+    while world.begun() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(code(&first.call(charge("3")).await), "limit_timeout");
+    world.ends.add_permits(1);
+    assert_eq!(running.await.unwrap().status, Status::Success);
+    world.ends.add_permits(1);
+    assert_eq!(first.call(charge("4")).await.status, Status::Success);
+}
+
+/// A caller that does not look at its own call for a while holds up nobody else's.
+#[tokio::test]
+async fn a_call_that_is_not_polled_keeps_nobody_waiting() {
+    let (store, world, clock) = (Arc::new(Memory::default()), World::new(100), HandClock::at(SOME_DAY * DAY));
+    let limits = Limits { rate: Some(Rate { count: 50, per: Duration::from_secs(1) }), ..Limits::default() };
+    let worker = worker(&store, clock, &world, limits);
+    let mut begun = Vec::new();
+    for number in 0..8 {
+        let mut call = Box::pin(worker.call(charge(&number.to_string())));
+        // Looked at once, and then no more.
+        if tokio::time::timeout(Duration::ZERO, call.as_mut()).await.is_err() {
+            begun.push(call);
+        }
+    }
+    assert_eq!(worker.call(charge("another")).await.status, Status::Success);
+    for call in begun {
+        assert_eq!(call.await.status, Status::Success);
+    }
+    assert_eq!(world.begun(), 9);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -204,6 +204,9 @@ impl App {
                 continue;
             }
             if let Err(problem) = self.renew(who, &name).await {
+                if problem.status.is_server_error() {
+                    return Err(problem);
+                }
                 tracing::error!(tenant = %who.tenant, tool = %name, ?problem, "a registered tool cannot be made any more");
             }
         }

@@ -40,7 +40,7 @@ fn places_are_shared(kind: Kind) {
     assert!(seen.most_at_once <= PLACES, "{} at once", seen.most_at_once);
 }
 
-/// A worker dies in all of its places. They are free when its leases are over, and not before the world has let go of what it began.
+/// A worker dies in all of its places. They are free when its leases are over, whatever the world still does with what it began.
 fn places_of_the_dead_become_free(kind: Kind) {
     let shared = Shared::new(kind, &charge(&format!("limits: {{ concurrency: {PLACES} }}\nlease: 1s\ntimeout: 60s\nbreaker: off")));
     let lab = &shared.lab;
