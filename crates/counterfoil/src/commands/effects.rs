@@ -223,9 +223,7 @@ async fn prune(global: &Global, house: &House) -> anyhow::Result<Exit> {
     }
     match global.json {
         true => output::json(&serde_json::json!({ "pruned": streams })),
-        false => output::note(format_args!(
-            "{streams} pruned; the keys of effects among them answer key_expired and never run again"
-        )),
+        false => output::note(format_args!("{streams} pruned; the keys of effects among them answer key_expired and never run again")),
     }
     Ok(Exit::Done)
 }
