@@ -79,16 +79,7 @@ impl Group {
         });
         let handle = tokio::runtime::Handle::current();
         let waiting = queue.clone();
-        let mut writer = Writer {
-            store,
-            handle,
-            wakeups,
-            queue: queue.clone(),
-            meters,
-            heads: Map::default(),
-            lane: Lane::FIRST,
-            lanes: Map::default(),
-        };
+        let mut writer = Writer { store, handle, wakeups, queue: queue.clone(), meters, heads: Map::default(), lane: Lane::FIRST };
         let thread = std::thread::Builder::new()
             .name("counterfoil-ledger".into())
             .spawn(move || {
@@ -200,8 +191,6 @@ struct Writer {
     heads: Map<Head>,
     /// Which chain of a tenant this process writes receipts to. The first, until another process is met there.
     lane: Lane,
-    /// The chains of this lane, by the tenant's first one.
-    lanes: Map<StreamId>,
 }
 
 #[derive(Clone, Copy)]
@@ -262,7 +251,6 @@ impl Writer {
         let shared = |receipt: &Unsealed| receipt.run.is_none() && moved.contains(&self.lane_of(receipt));
         if jobs.iter().filter_map(|job| job.request.receipt.as_ref()).any(shared) {
             self.lane = self.lane.another(RandomState::new().hash_one(()));
-            self.lanes.clear();
         }
     }
 
@@ -317,7 +305,6 @@ impl Writer {
         appended?;
         if self.heads.len() > HEADS_MAX {
             self.heads.clear();
-            self.lanes.clear();
         }
         for chain in chains {
             self.heads.insert(chain.stream, Head { chain: chain.end, version: chain.head.version.next() });
@@ -348,7 +335,7 @@ impl Writer {
     fn lane_of(&self, receipt: &Unsealed) -> StreamId {
         match receipt.run.is_some() || self.lane.is_first() {
             true => receipt.chain,
-            false => self.lanes.get(&receipt.chain).copied().unwrap_or_else(|| StreamId::lane(&receipt.tenant, self.lane)),
+            false => StreamId::lane(&receipt.tenant, self.lane),
         }
     }
 
@@ -366,7 +353,6 @@ impl Writer {
         };
         let head = Head { chain, version: history.version };
         self.heads.insert(stream, head);
-        self.lanes.insert(receipt.chain, stream);
         Ok((stream, head))
     }
 }

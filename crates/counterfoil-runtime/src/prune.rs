@@ -1,4 +1,4 @@
-//! Dropping what has expired: from the ledger, and from where tools keep things of their own.
+//! Dropping what has expired: from the ledger, and from where tools keep things of their own. Of the world itself nothing is touched.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;

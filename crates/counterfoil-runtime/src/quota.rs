@@ -139,7 +139,7 @@ impl Counter {
                             *line = None;
                             until_token(now, wait, deadline).await
                         }
-                        (Wait::Place, None, _) => self.look(ledger, &quota.places, now).await?.is_none().then_some(Short::Place),
+                        (Wait::Place, None, _) => (!self.frees(ledger, &quota.places, now).await?).then_some(Short::Place),
                         (Wait::Place, Some(deadline), Some(watch)) => {
                             self.until_place(ledger, clock, &quota.places, watch, deadline).await?
                         }
@@ -175,16 +175,12 @@ impl Counter {
         ends.iter_mut().for_each(|end| {
             end.as_mut().enable();
         });
-        if self.look(ledger, &watched, clock.now()).await?.is_some() {
+        if self.frees(ledger, &watched, clock.now()).await? {
             return Ok(None);
         }
         let left = deadline.since(clock.now());
-        if left.is_zero() {
-            return Ok(Some(Short::Place));
-        }
-        if ends.is_empty() {
-            // A limit of none: nothing will ever be over.
-            tokio::time::sleep(left).await;
+        // A limit of none: nothing will ever be over.
+        if left.is_zero() || ends.is_empty() {
             return Ok(Some(Short::Place));
         }
         // Nobody tells of a lease that runs out.
@@ -193,11 +189,11 @@ impl Counter {
     }
 
     /// Whether one of these attempts is over: then there is a place.
-    async fn look(&self, ledger: &Ledger, places: &[Place], now: Timestamp) -> Result<Option<()>, LedgerError> {
+    async fn frees(&self, ledger: &Ledger, places: &[Place], now: Timestamp) -> Result<bool, LedgerError> {
         let over = over(ledger, places, now).await?;
-        let found = (!over.is_empty()).then_some(());
+        let frees = !over.is_empty();
         self.over().extend(over);
-        Ok(found)
+        Ok(frees)
     }
 
     /// The quota as it stands. Taken out of what is known: whoever fails on the way leaves nothing that is believed.

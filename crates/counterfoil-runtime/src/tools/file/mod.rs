@@ -89,7 +89,7 @@ impl FileAction {
     }
 
     pub(super) async fn forget(&self, gone: Vec<EffectKey>) -> Result<(), String> {
-        self.in_root(move |root| gone.iter().try_for_each(|key| note::drop(root, key))).await
+        self.in_root(move |root| gone.iter().try_for_each(|key| note::forget(root, key))).await
     }
 
     async fn in_root<T: Send + 'static>(&self, work: impl FnOnce(&Root) -> io::Result<T> + Send + 'static) -> Result<T, String> {

@@ -141,7 +141,7 @@ pub(super) fn all(root: &Root) -> io::Result<Vec<EffectKey>> {
 }
 
 /// Removes what was kept for `key`: the note last, so that a crash in between leaves something to be found again.
-pub(super) fn drop(root: &Root, key: &EffectKey) -> io::Result<()> {
+pub(super) fn forget(root: &Root, key: &EffectKey) -> io::Result<()> {
     for name in [key.to_string(), note_name(key)] {
         match (Place { folder: root.kept()?, name }).remove() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
