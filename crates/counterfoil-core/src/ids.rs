@@ -153,6 +153,16 @@ impl Kind for ToolKind {
     }
 }
 
+#[derive(Debug)]
+pub enum WorkflowKind {}
+impl Kind for WorkflowKind {
+    const WHAT: &'static str = "workflow name";
+    const ALLOWED: &'static str = ToolKind::ALLOWED;
+    fn allows(c: char) -> bool {
+        ToolKind::allows(c)
+    }
+}
+
 /// Whose ledger it is. Part of every key: tenants never see each other's effects.
 pub type Tenant = Name<TenantKind>;
 /// Who asked.
@@ -166,6 +176,7 @@ pub type CallKey = Name<KeyKind>;
 /// One process that may hold permits.
 pub type WorkerId = Name<WorkerKind>;
 pub type ToolName = Name<ToolKind>;
+pub type WorkflowName = Name<WorkflowKind>;
 
 /// 32 bytes shown as 64 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

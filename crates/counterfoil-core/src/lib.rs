@@ -26,6 +26,7 @@ pub mod receipt;
 pub mod redact;
 pub mod request;
 pub mod retry;
+pub mod run;
 pub mod settled;
 pub mod summary;
 pub mod time;

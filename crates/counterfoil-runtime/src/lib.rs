@@ -43,6 +43,7 @@ mod trace;
 mod undropped;
 mod unprotected;
 mod wake;
+pub mod workflow;
 
 pub use answer::{Answer, AnswerError, Status};
 pub use builder::Builder;

@@ -1,0 +1,3 @@
+//! Runs: many effects that are one thing.
+
+pub mod plan;
