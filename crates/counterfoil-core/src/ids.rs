@@ -390,6 +390,17 @@ impl StreamId {
             None => Self::tagged("counterfoil/mode/1", &[]),
         }
     }
+    pub fn run(tenant: &Tenant, run: &RunId) -> Self {
+        Self::tagged("counterfoil/run/1", &[tenant.as_str(), run.as_str()])
+    }
+    /// A workflow's text, which never changes.
+    pub fn definition(tenant: &Tenant, digest: &Digest32) -> Self {
+        Self::tagged("counterfoil/definition/1", &[tenant.as_str(), &digest.to_string()])
+    }
+    /// Which text a tenant's workflow has now.
+    pub fn workflow(tenant: &Tenant, name: &WorkflowName) -> Self {
+        Self::tagged("counterfoil/workflow/1", &[tenant.as_str(), name.as_str()])
+    }
     /// The secret that salts the digests of redacted values.
     pub fn salt() -> Self {
         Self::tagged("counterfoil/salt/1", &[])

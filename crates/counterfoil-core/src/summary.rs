@@ -27,10 +27,13 @@ pub enum StreamKind {
     Mode = 10,
     /// What all workers together have taken of a tool's limits.
     Quota = 11,
+    Run = 12,
+    /// A workflow's text, by its digest, or which text a name stands for.
+    Workflow = 13,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Effect,
         Self::Chain,
         Self::Breaker,
@@ -42,6 +45,8 @@ impl StreamKind {
         Self::Token,
         Self::Mode,
         Self::Quota,
+        Self::Run,
+        Self::Workflow,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
@@ -66,7 +71,7 @@ pub struct Summary {
 }
 
 /// Every word that `Summary::state` may hold.
-pub const STATES: [&str; 25] = [
+pub const STATES: [&str; 31] = [
     "",
     "waiting_approval",
     "ready",
@@ -92,6 +97,12 @@ pub const STATES: [&str; 25] = [
     "shadow",
     "off",
     "configured",
+    "waiting",
+    "cancelling",
+    "compensating",
+    "completed",
+    "compensated",
+    "compensation_failed",
 ];
 
 /// The one word of [`STATES`] that equals `text`.

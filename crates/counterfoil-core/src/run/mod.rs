@@ -1,3 +1,14 @@
-//! Runs: many effects that are one thing.
+//! Runs: many effects that are one thing. It goes on where it stopped, undoes what it did when it fails, and can be cancelled in parts.
+//!
+//! Reading order: [`plan`] (which step follows which), [`entry`] (what is recorded), [`flow`] (what may start next), [`Run`] (what is known of it),
+//! [`saga`] (what is to be undone).
 
+pub mod entry;
+mod facts;
+pub mod flow;
 pub mod plan;
+pub mod saga;
+
+pub use entry::RunEntry;
+pub use facts::{Owner, Run, RunFoldError, RunState, Step, StepState};
+pub use flow::Flow;

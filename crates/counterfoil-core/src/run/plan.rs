@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::ids::NAME_BYTES_MAX;
+
 /// A step of a plan, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
@@ -79,6 +81,8 @@ pub struct Node {
     pub skips: Vec<Vec<NodeId>>,
     pub on_failure: OnFailure,
     pub timeout: Option<Duration>,
+    /// What is inside is once per item.
+    pub maps: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -133,6 +137,8 @@ pub enum Wrong {
     JoinNone,
     #[error("it is {0} steps deep inside others; at most {DEPTH_MAX} are allowed")]
     TooDeep(usize),
+    #[error("its path is {0} bytes long, with the ids of the maps around it; at most {NAME_BYTES_MAX} are allowed: use shorter ids")]
+    PathTooLong(usize),
     #[error("it is step number {0}; a workflow has at most {STEPS_MAX}: for a longer list of work, use map")]
     TooMany(usize),
 }
@@ -249,11 +255,14 @@ impl Building {
             skips: Vec::new(),
             on_failure: draft.on_failure,
             timeout: draft.timeout,
+            maps: matches!(draft.shape, Shape::Map { .. }),
         });
         self.needs.push(draft.needs);
         self.ways.push(draft.ways);
         if self.nodes.len() > STEPS_MAX {
-            self.wrong(node, Wrong::TooMany(self.nodes.len()));
+            if self.nodes.len() == STEPS_MAX + 1 {
+                self.wrong(node, Wrong::TooMany(self.nodes.len()));
+            }
             return node;
         }
         if !is_id(&draft.id) {
@@ -265,9 +274,21 @@ impl Building {
             self.wrong(node, Wrong::TooDeep(depth));
             return node;
         }
+        let path = self.nodes[node.0 as usize].id.len() + self.around(block);
+        if path > NAME_BYTES_MAX {
+            self.wrong(node, Wrong::PathTooLong(path));
+        }
         let shape = self.shape(node, draft.shape, depth);
         self.nodes[node.0 as usize].shape = shape;
         node
+    }
+
+    /// How long what stands before a step's id is at most: `map[4294967295].` for each map around it.
+    fn around(&self, block: BlockId) -> usize {
+        let Some((parent, _)) = self.blocks[block.0 as usize].parent else { return 0 };
+        let parent = &self.nodes[parent.0 as usize];
+        let own = if parent.maps { parent.id.len() + "[4294967295].".len() } else { 0 };
+        own + self.around(parent.block)
     }
 
     fn shape(&mut self, node: NodeId, shape: Shape<Vec<Draft>>, depth: usize) -> Shape<BlockId> {
