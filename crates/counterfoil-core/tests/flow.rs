@@ -168,8 +168,8 @@ fn a_map_runs_so_many_at_once_and_each_item_has_its_own_steps() {
     let body = vec![act("x"), act("y")];
     let mut flow = Trial::new(vec![inside("each", Shape::Map { body, at_once: 2 }), act("z")]);
     assert_eq!(flow.ready(), "each");
-    let items = json("[1, 2, 3]");
-    flow.0.apply(&RunEntry::StepBegan { at: NOW, step: path("each"), what: Began::Map { items, count: 3 } }).unwrap();
+    let items = vec![json("1"), json("2"), json("3")];
+    flow.0.apply(&RunEntry::StepBegan { at: NOW, step: path("each"), what: Began::Map { items } }).unwrap();
     assert_eq!(flow.ready(), "each[0].x each[1].x");
     flow.done("each[1].x");
     flow.done("each[1].y");
@@ -181,8 +181,7 @@ fn a_map_runs_so_many_at_once_and_each_item_has_its_own_steps() {
     flow.done("each[0].y");
     assert_eq!(flow.ready(), "z");
     let mut empty = Trial::new(vec![inside("each", Shape::Map { body: vec![act("x")], at_once: 1 }), act("z")]);
-    let items = json("[]");
-    empty.0.apply(&RunEntry::StepBegan { at: NOW, step: path("each"), what: Began::Map { items, count: 0 } }).unwrap();
+    empty.0.apply(&RunEntry::StepBegan { at: NOW, step: path("each"), what: Began::Map { items: vec![] } }).unwrap();
     assert_eq!(empty.ready(), "z");
 }
 
@@ -373,7 +372,7 @@ proptest! {
                 prop_assert!(!ended.contains(&step));
                 match items.get(&*plan.node(node).id) {
                     Some(count) => {
-                        let what = Began::Map { items: json("[]"), count: *count };
+                        let what = Began::Map { items: vec![json("1"); *count as usize] };
                         flow.apply(&RunEntry::StepBegan { at: NOW, step, what }).unwrap();
                     }
                     None => {

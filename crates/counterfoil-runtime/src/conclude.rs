@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::echo::Echo;
-use counterfoil_core::effect::Effect;
+use counterfoil_core::effect::{Effect, State};
 use counterfoil_core::entry::{Claim, Ended, Entry, Probed, UndoCall};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::outcome::Flag;
@@ -63,6 +63,15 @@ impl Concluding {
             }
         };
         Ending { outcome, evidence: late }
+    }
+
+    /// Whether the state that the attempt led to is the end of the call: nothing more is tried.
+    pub fn is_last(&self, after: &Effect) -> bool {
+        match &after.state {
+            State::Retrying(failed) => failed.receipt.is_some(),
+            State::InDoubt(_) => false,
+            _ => true,
+        }
     }
 
     fn judged(&self) -> Outcome {

@@ -26,6 +26,9 @@ use crate::runtime::{Inner, Task, Told};
 use crate::tool::{Invocation, Runs, Stop};
 use crate::trace;
 
+/// The code of a call that its run does not want any more.
+pub(crate) const STEP_STOPPED: &str = "step_stopped";
+
 impl Inner {
     pub(crate) async fn see_through(self: Arc<Self>, mut task: Box<Task>, effect: Effect) -> Told {
         let driven = self.drive(&mut task, effect).await;
@@ -90,6 +93,11 @@ impl Inner {
             Err(message) => return Ok(Err(Ending::NotAdmitted(Status::Error, AnswerError::new("budget_exceeded", message)))),
         };
         beside.append(&mut pass.writes());
+        // Asked as late as can be: a step that its run has given up is not begun.
+        if task.follow.as_ref().is_some_and(|follow| !follow.wanted()) {
+            let error = AnswerError::new(STEP_STOPPED, "the run does not want this step any more");
+            return Ok(Err(Ending::NotAdmitted(Status::Cancelled, error)));
+        }
         let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
         let unsettled = self.liveness.claiming();
         let claim = self.ledger.claim(attempt, policy.lease);
@@ -131,7 +139,11 @@ impl Inner {
             salt: self.salt.get().cloned(),
             jitter: self.fresh.jitter(),
         };
-        let recorded = conclude::finish(&self.ledger, &permit, &concluding).await; // the outcome and its receipt are durable
+        // The outcome and its receipt are durable, and with them what they mean for the run.
+        let recorded = match &task.follow {
+            None => conclude::finish(&self.ledger, &permit, &concluding).await,
+            Some(follow) => Box::pin(follow.finish(&self.ledger, &permit, &concluding)).await,
+        };
         drop(alive);
         match recorded {
             Ok(effect) => {
@@ -151,7 +163,7 @@ impl Inner {
         }
     }
 
-    async fn probe(&self, task: &mut Task, effect: &Effect) -> Result<Effect, LedgerError> {
+    pub(crate) async fn probe(&self, task: &mut Task, effect: &Effect) -> Result<Effect, LedgerError> {
         task.series.probes += 1;
         let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
         let span = trace::probe_span(task.trace.as_ref(), trace.as_ref());

@@ -16,6 +16,7 @@ use counterfoil_core::entry::{Claim, Ended, Finished, Late, LateOutcome, UndoCal
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::{ChainHead, Draft, Receipt, ReceiptId, follow};
 use counterfoil_core::redact::Salt;
+use counterfoil_core::run::RunFoldError;
 use counterfoil_core::settled::Settled;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Effect, EffectKey, Entry, Lane, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
@@ -41,13 +42,15 @@ pub enum LedgerError {
     Store(#[from] StoreError),
     #[error("the effect {key} cannot be read: {source}")]
     Fold { key: EffectKey, source: FoldError },
+    #[error("the run {run} cannot be read: {source}")]
+    Run { run: String, source: RunFoldError },
 }
 
 impl LedgerError {
     /// Stable; each has a page in docs/errors.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Store(StoreError::Corrupt { .. }) | Self::Fold { .. } => "ledger_corrupt",
+            Self::Store(StoreError::Corrupt { .. }) | Self::Fold { .. } | Self::Run { .. } => "ledger_corrupt",
             Self::Store(StoreError::Unavailable { .. }) | Self::Conflict | Self::BesideTaken { .. } => "store_unavailable",
         }
     }
@@ -375,6 +378,11 @@ impl Ledger {
         let mut writes = beside(&next);
         writes.insert(0, write);
         Ok((next, Request { writes, receipt }))
+    }
+
+    /// The records of a stream as they are stored.
+    pub async fn records(&self, stream: StreamId, reach: Reach) -> Result<History, LedgerError> {
+        Ok(self.store.load(stream, reach).await.inspect_err(|e| self.meters.failed(e))?)
     }
 
     /// A stream whose newest record is its whole state: breakers, budgets, windows, modes.

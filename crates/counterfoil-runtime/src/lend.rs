@@ -162,7 +162,7 @@ impl Runtime {
         let lease = lease.map(checked).transpose()?;
         let effect = self.lent_effect(permit).await?;
         let Standing::Running(claim) = standing(&effect, permit.fence) else { return Err(permit.lost(&effect, false)) };
-        let own = || self.recorded_task(&effect).map_or_else(|| counterfoil_core::Policy::default().lease, |task| task.tool.policy.lease);
+        let own = || self.recorded_call(&effect).map_or_else(|| counterfoil_core::Policy::default().lease, |task| task.tool.policy.lease);
         let lease = lease.unwrap_or_else(own);
         let wanted = self.now() + lease;
         if claim.lease_until <= wanted && wanted.since(claim.lease_until) < lease / BEATS_PER_LEASE_MAX {
@@ -248,7 +248,7 @@ impl Runtime {
             let tool = effect.opened.as_ref().map(|opened| opened.tool.to_string()).unwrap_or_default();
             LendError::UnknownTool { key: effect.key, tool }
         };
-        let task = self.recorded_task(effect).ok_or_else(unknown)?;
+        let task = self.recorded_call(effect).ok_or_else(unknown)?;
         let salt = if task.tool.policy.redact.is_empty() { None } else { Some(self.inner.salt(&task.call.tenant).await?) };
         let invocation = invocation(&task.tool, &task.call, effect.sent_key(), attempt, Stop::default());
         // The client owns the series: each attempt it asks for is one more of it, and waits as long as that.

@@ -12,6 +12,7 @@ mod conclude;
 pub mod config;
 mod doubts;
 mod drive;
+pub mod engine;
 mod execute;
 pub mod flush;
 mod fresh;

@@ -144,6 +144,7 @@ impl Runtime {
     /// Closes a doubt.
     pub async fn resolve(&self, key: EffectKey, resolution: Resolution, operator: &Operator) -> Result<Effect, OperateError> {
         let resolution = self.redacted(key, resolution).await?;
+        let task = self.recorded_task(&self.effect(key).await?).await?;
         self.change(key, "only a doubt can be resolved", operator, |effect, now| {
             // Cancelled while it ran: whether it happened is as open as for any doubt.
             let open = matches!(effect.state, State::InDoubt(_))
@@ -153,7 +154,7 @@ impl Runtime {
             }
             let (verdict, word, result) = match &resolution {
                 Resolution::Happened { result } => {
-                    let undo = self.undo_of(effect, result);
+                    let undo = task.as_ref().and_then(|task| undo_of(task, effect, result));
                     (Verdict::Happened { result: result.clone(), undo }, "resolved_happened", result.digest())
                 }
                 Resolution::DidNotHappen => (Verdict::DidNotHappen, "resolved_did_not_happen", Digest32::of(operator.why.as_bytes())),
@@ -168,14 +169,15 @@ impl Runtime {
 
     /// Whether a doubt that is resolved as happened could then be undone.
     pub async fn could_undo(&self, key: EffectKey, result: &Json) -> Result<bool, OperateError> {
-        Ok(self.undo_of(&self.effect(key).await?, result).is_some())
+        let effect = self.effect(key).await?;
+        Ok(self.recorded_task(&effect).await?.is_some_and(|task| undo_of(&task, &effect, result).is_some()))
     }
 
     /// What a person says the world answered is kept as any answer is: without what the policy redacts.
     async fn redacted(&self, key: EffectKey, resolution: Resolution) -> Result<Resolution, OperateError> {
         let Resolution::Happened { result } = resolution else { return Ok(resolution) };
         let effect = self.effect(key).await?;
-        let Some(task) = self.recorded_task(&effect) else { return Ok(Resolution::Happened { result }) };
+        let Some(task) = self.recorded_task(&effect).await? else { return Ok(Resolution::Happened { result }) };
         if task.tool.policy.redact.is_empty() {
             return Ok(Resolution::Happened { result });
         }
@@ -309,9 +311,12 @@ impl Runtime {
         let (Some(plan), Some(opened)) = (&done.undo, &effect.opened) else {
             return Ok(Answer::refused("no_undo", "the effect has no undo").into());
         };
-        let Some(tool) = self.inner.tools.get(&opened.tenant, &plan.tool) else {
+        let Some(mut tool) = self.inner.tools.get(&opened.tenant, &plan.tool) else {
             return Ok(Answer::refused("unknown_tool", format!("the undo tool {} is not registered here", plan.tool)).into());
         };
+        if let Some(retry) = self.undo_retry(&effect).await? {
+            Arc::make_mut(&mut tool).policy.retry = retry;
+        }
         let now = self.inner.clock.now();
         let call = Call {
             tenant: opened.tenant.clone(),
@@ -352,19 +357,26 @@ impl Runtime {
         Ok(told)
     }
 
-    async fn run_recorded(&self, effect: Effect) -> Result<Answer, OperateError> {
-        let tool = effect.opened.as_ref().map(|o| o.tool.to_string()).unwrap_or_default();
-        let task = self.recorded_task(&effect).ok_or(OperateError::UnknownTool(tool))?;
-        let started = Instant::now();
-        let meters = self.inner.meters.of(&task.tool.name);
-        let told = self.settle_traced(task, effect).await;
-        Ok(self.counted(&meters, started, told))
+    /// Asks the world about an effect that was cancelled while it ran: then it is known whether there is something to undo.
+    pub(crate) async fn probe_cancelled(&self, effect: &Effect) -> Result<Effect, LedgerError> {
+        let Some(mut task) = self.recorded_task(effect).await? else { return Ok(effect.clone()) };
+        if !task.tool.tool.can_probe() {
+            return Ok(effect.clone());
+        }
+        match self.inner.probe(&mut task, effect).await {
+            Err(LedgerError::Conflict) => self.inner.ledger.load(effect.key).await,
+            probed => probed,
+        }
     }
 
-    fn undo_of(&self, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {
-        let task = self.recorded_task(effect)?;
-        let invocation = crate::drive::invocation(&task.tool, &task.call, effect.sent_key(), effect.attempts, Default::default());
-        crate::conclude::undo_call(&task.tool, &invocation, result)
+    async fn run_recorded(&self, effect: Effect) -> Result<Answer, OperateError> {
+        let tool = effect.opened.as_ref().map(|o| o.tool.to_string()).unwrap_or_default();
+        let task = self.recorded_task(&effect).await?.ok_or(OperateError::UnknownTool(tool))?;
+        let started = Instant::now();
+        let meters = self.inner.meters.of(&task.tool.name);
+        let told = self.settle_traced(task, effect.clone()).await;
+        self.stir_run_of(&effect).await?;
+        Ok(self.counted(&meters, started, told))
     }
 
     /// One compare-and-append, repeated while others are faster and the state still allows it.
@@ -383,10 +395,20 @@ impl Runtime {
             match self.inner.ledger.record_with(&effect, vec![entry], sealed, |after| operator.beside.writes(after)).await {
                 Err(LedgerError::Conflict) => continue,
                 Err(LedgerError::BesideTaken { .. }) => return Err(OperateError::Beside),
-                changed => return Ok(changed?),
+                changed => {
+                    let changed = changed?;
+                    self.stir_run_of(&changed).await?;
+                    return Ok(changed);
+                }
             }
         }
     }
+}
+
+/// What would undo `effect`, had it given `result`.
+fn undo_of(task: &Task, effect: &Effect, result: &Json) -> Option<counterfoil_core::entry::UndoCall> {
+    let invocation = crate::drive::invocation(&task.tool, &task.call, effect.sent_key(), effect.attempts, Default::default());
+    crate::conclude::undo_call(&task.tool, &invocation, result)
 }
 
 /// How an undo's own effect ended: with a failure, or without. `None`: not yet.

@@ -4,10 +4,13 @@
 //! goes on. There is no recovery logic here: only the question what is due.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::effect::State;
-use counterfoil_core::{Call, Effect, EffectKey};
+use counterfoil_core::run::is_run;
+use counterfoil_core::{Call, Effect, EffectKey, StreamId};
+use counterfoil_store::Reach;
 use futures_util::{StreamExt, stream};
 
 use crate::answer::Answer;
@@ -32,9 +35,21 @@ pub struct Recovered {
     pub answer: Answer,
 }
 
+/// What to do about runs that are due.
+#[derive(Clone, Copy)]
+enum Runs {
+    /// This process is a worker: it goes on with them.
+    Driven,
+    Left,
+}
+
 impl Runtime {
     /// Looks once at everything that is due, and at what dead workers of this machine were running.
     pub async fn recover(&self) -> Result<Vec<Recovered>, LedgerError> {
+        self.recover_all(Runs::Left).await
+    }
+
+    async fn recover_all(&self, runs: Runs) -> Result<Vec<Recovered>, LedgerError> {
         let mut recovered = Vec::new();
         let mut seen = HashSet::new();
         // Without locks only leases tell who is dead, and a lease that ran out is due by itself.
@@ -46,14 +61,21 @@ impl Runtime {
             if fresh.is_empty() {
                 return Ok(recovered);
             }
-            let looked = stream::iter(fresh).map(|key| self.look_at(key)).buffer_unordered(AT_ONCE_MAX);
+            let looked = stream::iter(fresh).map(|key| self.look_at(key, runs)).buffer_unordered(AT_ONCE_MAX);
             recovered.extend(looked.filter_map(std::future::ready).collect::<Vec<_>>().await);
         }
     }
 
     /// One that cannot be read holds up none of the others.
-    async fn look_at(&self, key: EffectKey) -> Option<Recovered> {
+    async fn look_at(&self, key: EffectKey, runs: Runs) -> Option<Recovered> {
         let looked = async {
+            let newest = self.inner.ledger.records(StreamId::effect(&key), Reach::Newest(1)).await?;
+            if newest.records.last().is_some_and(|record| is_run(&record.body)) {
+                if let Runs::Driven = runs {
+                    self.drive_if_due(StreamId::effect(&key)).await?;
+                }
+                return Ok(None);
+            }
             let effect = self.inner.ledger.load(key).await?;
             let answer = if self.ripe(&effect) { self.resume(key).await? } else { None };
             Ok::<_, LedgerError>(answer.map(|answer| Recovered { key, was: effect.state.word(), answer }))
@@ -70,12 +92,12 @@ impl Runtime {
         due || self.inner.holder_gone(effect)
     }
 
-    /// Recovers for as long as the runtime lives: at once, then every `every`. Abort the task to stop it.
+    /// Recovers for as long as the runtime lives: at once, then every `every`; and drives the runs that are due. Abort the task to stop it.
     pub fn recover_forever(&self, every: Duration) -> tokio::task::JoinHandle<()> {
         let runtime = self.clone();
         tokio::spawn(async move {
             loop {
-                match runtime.recover().await {
+                match runtime.recover_all(Runs::Driven).await {
                     Ok(recovered) => {
                         for one in recovered {
                             tracing::info!(effect = %one.key, was = one.was, now = ?one.answer.status, "recovered");
@@ -96,16 +118,26 @@ impl Runtime {
             let told = self.continue_undo(effect).await?;
             return Ok(Some(self.stamped(started, told.answer)));
         }
-        let Some(mut task) = self.recorded_task(&effect) else { return Ok(None) };
+        let Some(mut task) = self.recorded_task(&effect).await? else { return Ok(None) };
         // Nobody waits for this answer: what is not ripe yet is looked at again.
         task.wait_until = self.inner.clock.now();
         task.awaited = false;
-        let told = self.settle_traced(task, effect).await;
+        let told = self.settle_traced(task, effect.clone()).await;
+        self.stir_run_of(&effect).await?;
         Ok(Some(self.stamped(started, told.answer)))
     }
 
+    /// The call as it was recorded; of a run's step, with what the step says in place of the tool's own. `None`: its tool is not known here.
+    pub(crate) async fn recorded_task(&self, effect: &Effect) -> Result<Option<Box<Task>>, LedgerError> {
+        let Some(mut task) = self.recorded_call(effect) else { return Ok(None) };
+        if let Some(tool) = self.tool_of_step(effect).await? {
+            task.tool = Arc::new(tool);
+        }
+        Ok(Some(task))
+    }
+
     /// The call as it was recorded. Redacted arguments are not the arguments: such a call can be probed, not dispatched.
-    pub(crate) fn recorded_task(&self, effect: &Effect) -> Option<Box<Task>> {
+    pub(crate) fn recorded_call(&self, effect: &Effect) -> Option<Box<Task>> {
         let opened = effect.opened.as_ref()?;
         let tool = self.inner.tools.get(&opened.tenant, &opened.tool)?;
         let now = self.inner.clock.now();

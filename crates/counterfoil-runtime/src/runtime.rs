@@ -20,6 +20,7 @@ use tracing::Instrument;
 use crate::answer::{Answer, Ending};
 use crate::clock::Clock;
 use crate::drive::ledger_answer;
+use crate::engine::{Definitions, Follow, Lives};
 use crate::fresh::{Fresh, unguessable};
 use crate::gate::Gates;
 use crate::heartbeat::Heartbeat;
@@ -54,6 +55,9 @@ pub(crate) struct Inner {
     pub salt: OnceCell<Salt>,
     /// Whether a call that comes without a trace begins one.
     begins_traces: AtomicBool,
+    pub definitions: Definitions,
+    /// Runs that this process drives.
+    pub lives: Lives,
     /// Effects were pruned for which a tool may keep something.
     pub forgettable: AtomicBool,
     /// Told of; see [`Runtime::know_tenants`].
@@ -85,6 +89,8 @@ pub(crate) struct Task {
     pub lending: Option<Box<Lending>>,
     /// Where the call stands in its caller's trace.
     pub trace: Option<TraceContext>,
+    /// The run whose step it is.
+    pub follow: Option<Follow>,
 }
 
 /// An answer, and where it came from.
@@ -124,6 +130,7 @@ impl Task {
             doubtful: false,
             lending: None,
             trace: None,
+            follow: None,
         })
     }
 }
@@ -147,6 +154,8 @@ impl Runtime {
             fresh: Fresh::new(),
             salt: OnceCell::new(),
             begins_traces: AtomicBool::new(false),
+            definitions: Definitions::default(),
+            lives: Lives::default(),
             forgettable: AtomicBool::new(true),
             tenants: Mutex::default(),
         };
@@ -322,11 +331,7 @@ impl Runtime {
             redact_args(&call.args, &tool.policy.redact, &inner.salt(&call.tenant).await.map_err(|e| failed(&e))?)
         };
         // Identity is taken from what is stored, so that it can be checked from the ledger alone.
-        let identity = call.identity(&stored, &tool.policy).map_err(|MissingKeyArgument { path }| {
-            let message = format!("the key of {} is made from the argument {path:?}, which the call does not have", tool.name);
-            Box::new(Answer::refused("invalid_arguments", message))
-        })?;
-        let (key, family) = match identity {
+        let (key, family) = match identified(&tool, &call, &stored)? {
             Identity::Fixed(key) => (key, None),
             Identity::Fresh => (call.fresh_key(&self.inner.fresh.nonce()), None),
             Identity::Windowed(family) => {
@@ -337,6 +342,19 @@ impl Runtime {
         let mut task = Task::new(tool, call, stored, key, now);
         task.family = family;
         Ok(task)
+    }
+
+    /// The same for a call whose key depends on nothing but itself, as every call of a run's step. Nothing is waited for: the salt was fetched before.
+    pub(crate) fn fixed_task(&self, tool: Arc<Registered>, call: Call) -> Result<Box<Task>, Box<Answer>> {
+        let stored = match (tool.policy.redact.is_empty(), self.inner.salt.get()) {
+            (true, _) => call.args.clone(),
+            (false, Some(salt)) => redact_args(&call.args, &tool.policy.redact, salt),
+            (false, None) => return Err(Box::new(Answer::refused("store_unavailable", "the ledger's salt is not known yet"))),
+        };
+        match identified(&tool, &call, &stored)? {
+            Identity::Fixed(key) => Ok(Task::new(tool, call, stored, key, self.inner.clock.now())),
+            Identity::Windowed(_) | Identity::Fresh => unreachable!("a call in a run has a key of its own"),
+        }
     }
 
     /// A windowed call whose last equal call ended too long ago is a new effect: the next of its family.
@@ -380,8 +398,16 @@ impl Runtime {
     }
 }
 
+/// Which effect the call is, by its arguments as they are stored.
+fn identified(tool: &Registered, call: &Call, stored: &CanonicalJson) -> Result<Identity, Box<Answer>> {
+    call.identity(stored, &tool.policy).map_err(|MissingKeyArgument { path }| {
+        let message = format!("the key of {} is made from the argument {path:?}, which the call does not have", tool.name);
+        Box::new(Answer::refused("invalid_arguments", message))
+    })
+}
+
 /// Whether the tool is run where it is asked for, and the arguments fit it.
-fn fits(tool: &Registered, call: &Call, runs: Runs) -> Result<(), Box<Answer>> {
+pub(crate) fn fits(tool: &Registered, call: &Call, runs: Runs) -> Result<(), Box<Answer>> {
     let name = &tool.name;
     let refused = |code: &str, message: String| Err(Box::new(Answer::refused(code, message)));
     match (runs, tool.runs()) {

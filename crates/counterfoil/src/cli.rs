@@ -115,6 +115,13 @@ pub enum Command {
     /// Serve the HTTP API, and work off what is due
     #[command(after_long_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Run a workflow to its end: what was done stays done, whatever happens to this process
+    #[command(after_long_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Runs: list, show, watch, cancel, resume, undo, signal, approve, fork
+    Runs(RunsArgs),
+    /// Workflow files: check, put, list, show
+    Workflows(WorkflowsArgs),
     /// The tools of the config: list, show, check
     Tools(ToolsArgs),
     /// What was done, what is in doubt, and what to do about it
@@ -291,6 +298,176 @@ pub enum ToolsCommand {
     Show { tool: String },
     /// Check the config: every mistake at once, with line and suggestion
     Check,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  counterfoil run trip.yaml --input '{\"customer\":\"ada\"}'
+  counterfoil run trip.yaml --input @order.json --run order-7      the same id again is the same run
+  counterfoil run book-trip --input '{…}' --detach                 a workflow that was put; leave it to a worker
+
+Ctrl-C leaves the run where it is; `counterfoil runs resume RUN` goes on with it.";
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A workflow file, or the name of a workflow that was put
+    pub workflow: String,
+    /// The input: JSON, @FILE, or - for standard input
+    #[arg(long, default_value = "{}", value_name = "JSON")]
+    pub input: String,
+    /// The run's id: the same id with the same workflow and input is the same run [default: a new one]
+    #[arg(long, value_name = "ID")]
+    pub run: Option<String>,
+    /// Who asks
+    #[arg(long, env = "COUNTERFOIL_CALLER", default_value = "cli")]
+    pub caller: String,
+    /// Only start it: a worker (`counterfoil serve`) goes on with it
+    #[arg(long)]
+    pub detach: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RunsArgs {
+    #[command(subcommand)]
+    pub command: RunsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RunsCommand {
+    /// Runs by state, newest first
+    List(RunsListArgs),
+    /// One run, its steps drawn as a tree
+    Show {
+        run: String,
+        /// Every recorded entry instead
+        #[arg(long)]
+        entries: bool,
+    },
+    /// Follow a run until it has ended, without working on it
+    Watch { run: String },
+    /// Go on with a run, to its end
+    Resume { run: String },
+    /// Stop a run, or one step of it with all that is inside
+    Cancel(RunsCancelArgs),
+    /// Undo what a run did, newest first; what could not be undone before is tried again
+    Undo(RunsUndoArgs),
+    /// Say that a step which could not be undone is dealt with
+    Skip(RunsStepArgs),
+    /// Give a run a signal that a step of it waits for
+    Signal(RunsSignalArgs),
+    /// Say yes to a step that waits for approval
+    Approve(RunsStepArgs),
+    /// Say no to a step that waits for approval
+    Deny(RunsStepArgs),
+    /// A new run with what another one did before a step; it goes on from there by itself
+    Fork(RunsForkArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RunsListArgs {
+    /// running, waiting, cancelling, compensating, completed, failed, cancelled, compensated, compensation_failed
+    #[arg(long)]
+    pub state: Vec<String>,
+    #[arg(long, default_value_t = 50)]
+    pub limit: usize,
+    /// Continue below this position
+    #[arg(long)]
+    pub below: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct RunsCancelArgs {
+    pub run: String,
+    /// Only this step, with all that is inside it
+    #[arg(long)]
+    pub step: Option<String>,
+    /// Undo what was done
+    #[arg(long)]
+    pub undo: bool,
+    #[command(flatten)]
+    pub go: GoOnArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RunsUndoArgs {
+    pub run: String,
+    /// Only what was done from this step on
+    #[arg(long, value_name = "STEP")]
+    pub from: Option<String>,
+    #[command(flatten)]
+    pub go: GoOnArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RunsStepArgs {
+    pub run: String,
+    /// As `runs show` names it
+    pub step: String,
+    #[command(flatten)]
+    pub go: GoOnArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RunsSignalArgs {
+    pub run: String,
+    /// The signal's name
+    pub name: String,
+    /// What it carries: JSON, @FILE, or - for standard input
+    #[arg(long, default_value = "null", value_name = "JSON")]
+    pub payload: String,
+    #[arg(long)]
+    pub correlation: Option<String>,
+    /// The same id again is the same signal [default: a new one]
+    #[arg(long)]
+    pub id: Option<String>,
+    #[command(flatten)]
+    pub go: GoOnArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RunsForkArgs {
+    pub run: String,
+    /// The first step that the new run does itself
+    #[arg(long, value_name = "STEP")]
+    pub at: String,
+    /// The new run's id [default: a new one]
+    #[arg(long = "as", value_name = "ID")]
+    pub new: Option<String>,
+    #[command(flatten)]
+    pub go: GoOnArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct GoOnArgs {
+    /// Only say it: a worker (`counterfoil serve`) acts on it
+    #[arg(long)]
+    pub detach: bool,
+    #[command(flatten)]
+    pub who: WhoArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct WorkflowsArgs {
+    #[command(subcommand)]
+    pub command: WorkflowsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum WorkflowsCommand {
+    /// Read files and report every mistake, with its line
+    Check { files: Vec<PathBuf> },
+    /// Keep a workflow in the ledger under its name: `run NAME` and `call` steps find it there
+    Put {
+        file: PathBuf,
+        #[command(flatten)]
+        who: WhoArgs,
+    },
+    /// The workflows that were put
+    List,
+    /// The text of a workflow that was put
+    Show { name: String },
+    /// The JSON Schema of workflow files, for editors
+    Schema,
 }
 
 #[derive(Debug, Args)]

@@ -57,6 +57,10 @@ pub enum RunEntry {
         #[serde(default, skip_serializing_if = "is_false")]
         undo: bool,
     },
+    /// Something it waits for has changed: look again.
+    Stirred {
+        at: Timestamp,
+    },
     /// What these steps did is to be undone, in this order. `scope`: they are all inside it; `None`: the whole run.
     CompensationTriggered {
         at: Timestamp,
@@ -131,12 +135,22 @@ pub enum Began {
     },
     /// Once for each item.
     Map {
-        items: Json,
-        count: u32,
+        items: Vec<Json>,
     },
     Child {
         run: RunId,
     },
+}
+
+impl Began {
+    /// When it ends by itself, or is given up.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Sleep { until } => Some(*until),
+            Self::Wait { until, .. } => *until,
+            Self::Effect { .. } | Self::Map { .. } | Self::Child { .. } => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,6 +200,16 @@ pub enum Undone {
     NothingToUndo,
     /// A person says that it is dealt with.
     Skipped,
+}
+
+impl Undone {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Undone => "undone",
+            Self::NothingToUndo => "nothing_to_undo",
+            Self::Skipped => "skipped",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 //! `apply` is one total match: an entry that the run does not allow is a typed error, never ignored. Where the run stands in its plan is the [`Flow`]'s,
 //! which is fed the same entries here, so that the two never differ. A run without a plan (a client drives it, or a Rust function) has no flow.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,11 @@ pub struct Run {
     /// In the order in which they began.
     pub order: Vec<StepPath>,
     steps: HashMap<StepPath, Step>,
-    /// Steps that did something or may have, in the order in which that was recorded.
+    /// Begun, and not ended.
+    pub running: BTreeSet<StepPath>,
+    /// When steps that sleep or wait are to be looked at.
+    alarms: BTreeSet<(Timestamp, StepPath)>,
+    /// Steps that did something that can be undone, or may have, in the order in which that was recorded.
     pub committed: Vec<StepPath>,
     /// Not taken by any step yet.
     pub signals: Vec<Signalled>,
@@ -119,6 +123,15 @@ pub enum RunFoldError {
     Codec { version: u64, source: CodecError },
 }
 
+/// Whether a stored record is one of a run: no entry of a run is called as one of an effect.
+pub fn is_run(body: &str) -> bool {
+    let tag = body.get(1..).and_then(|json| json.strip_prefix("[{\"")).and_then(|rest| rest.split('"').next());
+    tag.is_some_and(|tag| WORDS.contains(&tag))
+}
+
+/// The name of a signal that is a person's answer. Nobody else's signal may have it.
+pub const APPROVAL: &str = "counterfoil.approval";
+
 /// How long a worker that says nothing is believed to be alive.
 pub const OWNER_LEASE: Duration = Duration::from_secs(30);
 
@@ -143,6 +156,8 @@ impl Run {
             fence: Fence(0),
             order: Vec::new(),
             steps: HashMap::new(),
+            running: BTreeSet::new(),
+            alarms: BTreeSet::new(),
             committed: Vec::new(),
             signals: Vec::new(),
             seen: HashMap::new(),
@@ -171,10 +186,24 @@ impl Run {
         self.seen.get(id)
     }
 
-    /// The oldest signal that a step which waits for `on` may take.
-    pub fn signal_for(&self, on: &Awaited) -> Option<&Signalled> {
-        let Awaited::Signal { name, correlation } = on else { return None };
-        self.signals.iter().find(|signal| signal.name == *name && (correlation.is_none() || signal.correlation == *correlation))
+    /// The oldest signal that `step`, which waits for `on`, may take.
+    pub fn signal_for(&self, step: &StepPath, on: &Awaited) -> Option<&Signalled> {
+        self.signals.iter().find(|signal| match on {
+            Awaited::Signal { name, correlation } => signal.name == *name && (correlation.is_none() || signal.correlation == *correlation),
+            Awaited::Approval { .. } => signal.name == APPROVAL && signal.correlation.as_deref() == Some(step.as_str()),
+        })
+    }
+
+    /// The next step that sleeps or waits, and until when.
+    pub fn next_alarm(&self) -> Option<(Timestamp, &StepPath)> {
+        self.alarms.first().map(|(at, step)| (*at, step))
+    }
+
+    /// When time next changes something.
+    pub fn next_time(&self) -> Option<Timestamp> {
+        let deadline = self.started.deadline.filter(|_| self.flow.as_ref().is_none_or(|flow| !flow.is_closing()));
+        let step = self.flow.as_ref().and_then(|flow| flow.next_deadline()).map(|(at, _)| at);
+        [deadline, step, self.next_alarm().map(|(at, _)| at)].into_iter().flatten().min()
     }
 
     pub fn state(&self) -> RunState {
@@ -232,6 +261,16 @@ impl Run {
         }
     }
 
+    /// Entries of a record that is being made: [`Self::recorded`] when it is complete.
+    pub fn note(&mut self, entry: &RunEntry) -> Result<(), RunFoldError> {
+        self.apply_one(entry)
+    }
+
+    /// The entries since the last record are one.
+    pub fn recorded(&mut self) {
+        self.version += 1;
+    }
+
     /// One record.
     pub fn apply_body(&mut self, body: &str) -> Result<(), RunFoldError> {
         let entries: Vec<RunEntry> = decode(body, self.version + 1)?;
@@ -240,17 +279,19 @@ impl Run {
 
     /// The entries of one record.
     pub fn apply(&mut self, entries: &[RunEntry]) -> Result<(), RunFoldError> {
-        self.version += 1;
-        entries.iter().try_for_each(|entry| self.apply_one(entry))
+        entries.iter().try_for_each(|entry| self.apply_one(entry))?;
+        self.recorded();
+        Ok(())
     }
 
     fn apply_one(&mut self, entry: &RunEntry) -> Result<(), RunFoldError> {
-        let version = self.version;
+        let version = self.version + 1;
         let illegal = |why: String| RunFoldError::Illegal { version, entry: word(entry), why };
         let after_end = matches!(
             entry,
             RunEntry::Owned { .. }
                 | RunEntry::Parked { .. }
+                | RunEntry::Stirred { .. }
                 | RunEntry::CompensationTriggered { .. }
                 | RunEntry::CompensationCompleted { .. }
                 | RunEntry::CompensationFailed { .. }
@@ -280,6 +321,11 @@ impl Run {
                     return Err(illegal(format!("the step {step} has begun already")));
                 }
                 self.order.push(step.clone());
+                // A map's end is its last item's.
+                if !matches!(what, Began::Map { .. }) {
+                    self.running.insert(step.clone());
+                }
+                self.alarms.extend(what.until().map(|until| (until, step.clone())));
                 self.alive(*at);
             }
             RunEntry::StepEnded { at, step, how } => {
@@ -300,6 +346,7 @@ impl Run {
                 }
                 self.stir(*at);
             }
+            RunEntry::Stirred { at } => self.stir(*at),
             RunEntry::CompensationTriggered { at, scope, by, why, of } => {
                 self.sagas.push(Saga::new(scope.clone(), by.clone(), why.clone(), of.clone()));
                 self.stir(*at);
@@ -322,6 +369,10 @@ impl Run {
             Some(Step { state: StepState::Ended { .. }, .. }) => return Err(format!("the step {path} has ended already")),
             Some(step) => {
                 step.state = ended;
+                self.running.remove(path);
+                if let Some(until) = step.what.as_ref().and_then(Began::until) {
+                    self.alarms.remove(&(until, path.clone()));
+                }
                 let acts = matches!(step.what, Some(Began::Effect { pure: false, .. } | Began::Child { .. }));
                 let acted = matches!(
                     how,
@@ -339,8 +390,8 @@ impl Run {
             }
         };
         // A signal is used once.
-        if let (Some(on), StepEnd::Done { way: None | Some(0), .. }) = (taken, how)
-            && let Some(id) = self.signal_for(&on).map(|signal| signal.id.clone())
+        if let Some(on) = taken
+            && let Some(id) = self.signal_for(path, &on).map(|signal| signal.id.clone())
         {
             self.signals.retain(|signal| signal.id != id);
         }
@@ -413,6 +464,24 @@ fn decode(body: &str, version: u64) -> Result<Vec<RunEntry>, RunFoldError> {
     codec::decode(body).map_err(|source| RunFoldError::Codec { version, source })
 }
 
+/// Every word that [`word`] gives.
+const WORDS: [&str; 13] = [
+    "run_started",
+    "owned",
+    "parked",
+    "step_began",
+    "step_ended",
+    "timed_out",
+    "signalled",
+    "cancel_asked",
+    "stirred",
+    "compensation_triggered",
+    "compensation_completed",
+    "compensation_failed",
+    "run_ended",
+];
+
+/// An entry's name, as it is stored.
 pub fn word(entry: &RunEntry) -> &'static str {
     match entry {
         RunEntry::RunStarted(_) => "run_started",
@@ -423,6 +492,7 @@ pub fn word(entry: &RunEntry) -> &'static str {
         RunEntry::TimedOut { .. } => "timed_out",
         RunEntry::Signalled(_) => "signalled",
         RunEntry::CancelAsked { .. } => "cancel_asked",
+        RunEntry::Stirred { .. } => "stirred",
         RunEntry::CompensationTriggered { .. } => "compensation_triggered",
         RunEntry::CompensationCompleted { .. } => "compensation_completed",
         RunEntry::CompensationFailed { .. } => "compensation_failed",

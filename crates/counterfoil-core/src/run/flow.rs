@@ -186,6 +186,11 @@ impl Flow {
         self.fate.as_ref()
     }
 
+    /// It goes to its end: nothing new begins.
+    pub fn is_closing(&self) -> bool {
+        self.root.closing.is_some()
+    }
+
     /// When the next step's time is up.
     pub fn next_deadline(&self) -> Option<(Timestamp, &StepPath)> {
         self.timers.first().map(|(at, step)| (*at, step))
@@ -264,6 +269,7 @@ impl Flow {
             | RunEntry::Owned { .. }
             | RunEntry::Parked { .. }
             | RunEntry::Signalled(_)
+            | RunEntry::Stirred { .. }
             | RunEntry::CompensationTriggered { .. }
             | RunEntry::CompensationCompleted { .. }
             | RunEntry::CompensationFailed { .. }
@@ -283,8 +289,8 @@ impl Flow {
         let place = self.places.get(step).ok_or_else(|| FlowError::Unknown(step.clone()))?;
         let State::Ready(number) = place.state else { return Err(illegal(step, place, "step_began")) };
         self.ready.remove(&number);
-        if let Began::Map { count, .. } = what {
-            let todo = self.open(step, *count, at);
+        if let Began::Map { items } = what {
+            let todo = self.open(step, items.len() as u32, at);
             self.work(todo, at);
             return Ok(());
         }

@@ -3,6 +3,7 @@
 //! Reading order: [`plan`] (which step follows which), [`entry`] (what is recorded), [`flow`] (what may start next), [`Run`] (what is known of it),
 //! [`saga`] (what is to be undone).
 
+pub mod ending;
 pub mod entry;
 mod facts;
 pub mod flow;
@@ -10,5 +11,5 @@ pub mod plan;
 pub mod saga;
 
 pub use entry::RunEntry;
-pub use facts::{Owner, Run, RunFoldError, RunState, Step, StepState};
+pub use facts::{APPROVAL, OWNER_LEASE, Owner, Run, RunFoldError, RunState, Step, StepState, is_run, word};
 pub use flow::Flow;

@@ -23,7 +23,7 @@ pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
     let run: Option<RunId> = args.run.as_deref().map(|r| name("--run", r)).transpose()?;
     let step: Option<StepPath> = args.step.as_deref().map(|s| name("--step", s)).transpose()?;
     let caller: Caller = name("--caller", &args.caller)?;
-    let json = read_args(&args.args)?;
+    let json = read_json("--args", &args.args)?;
     let canonical =
         CanonicalJson::parse(&json).map_err(|e| Refused::usage("invalid_arguments", format!("--args: {e}; nothing was run")))?;
     let house = House::open(global).await?;
@@ -41,11 +41,12 @@ pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
     Ok(output::answer(global, &answer))
 }
 
-fn name<K: Kind>(flag: &str, text: &str) -> anyhow::Result<Name<K>> {
+pub fn name<K: Kind>(flag: &str, text: &str) -> anyhow::Result<Name<K>> {
     Name::new(text).map_err(|e: NameError| Refused::usage("invalid_name", format!("{flag}: {e}; nothing was run")))
 }
 
-fn read_args(typed: &str) -> anyhow::Result<String> {
+/// JSON as it was typed, from a file, or from standard input.
+pub fn read_json(flag: &str, typed: &str) -> anyhow::Result<String> {
     // One byte more than allowed is enough to say that it is too much.
     let limit = ARGS_BYTES_MAX as u64 + 1;
     let mut bytes = Vec::new();
@@ -54,7 +55,7 @@ fn read_args(typed: &str) -> anyhow::Result<String> {
         Some(path) => std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)),
         None => return Ok(typed.to_owned()),
     };
-    let refused = |why: String| Refused::usage("invalid_arguments", format!("--args {typed}: {why}; nothing was run"));
+    let refused = |why: String| Refused::usage("invalid_arguments", format!("{flag} {typed}: {why}; nothing was run"));
     read.map_err(|e| refused(e.to_string()))?;
     if bytes.len() > ARGS_BYTES_MAX {
         let why = format!("more than {ARGS_BYTES_MAX} bytes, which is all that is taken: pass a reference instead of the thing itself");

@@ -1,0 +1,241 @@
+//! A run as its driver knows it: read from the ledger, changed only together with what is written.
+//!
+//! What must stay true: at most one record of a run is on its way at a time, made from all that were before it. If it does not get there the book is
+//! stale, and is read again before anything else is decided.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use counterfoil_core::run::entry::Started;
+use counterfoil_core::run::flow::Flow;
+use counterfoil_core::run::{OWNER_LEASE, Run, RunEntry, RunFoldError, StepState};
+use counterfoil_core::{Fence, RunId, StepPath, StreamId, Tenant, Timestamp, codec};
+use counterfoil_store::{History, Reach, Version, Write};
+
+use super::RunError;
+use super::advance::Advanced;
+use crate::ledger::LedgerError;
+use crate::runtime::{Inner, Runtime};
+use crate::workflow::Workflow;
+
+pub(crate) struct Book {
+    pub stream: StreamId,
+    pub tenant: Tenant,
+    pub id: RunId,
+    pub workflow: Arc<Workflow>,
+    pages: Mutex<Pages>,
+}
+
+pub(crate) struct Pages {
+    pub run: Run,
+    /// A record is on its way.
+    pub busy: bool,
+    /// What is here is not what the ledger has.
+    pub stale: bool,
+    /// Under which this worker owns the run.
+    pub fence: Option<Fence>,
+    /// What follows from the record that is on its way with the end of a step's effect.
+    pub carried: Option<(StepPath, Advanced)>,
+    /// What follows from such records that got there: for the driver to begin.
+    pub follows: Vec<Advanced>,
+}
+
+impl Book {
+    pub fn lock(&self) -> MutexGuard<'_, Pages> {
+        // A panic half-way leaves a run that is ahead of the ledger: it is marked stale before it is changed.
+        self.pages.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub async fn open(runtime: &Runtime, tenant: &Tenant, id: &RunId) -> Result<Self, RunError> {
+        let stream = StreamId::run(tenant, id);
+        let (run, workflow) = read(&runtime.inner, tenant, id).await?;
+        let pages = Pages { run, busy: false, stale: false, fence: None, carried: None, follows: Vec::new() };
+        Ok(Self { stream, tenant: tenant.clone(), id: id.clone(), workflow, pages: Mutex::new(pages) })
+    }
+
+    /// Reads what others wrote.
+    pub async fn renew(&self, runtime: &Runtime) -> Result<(), RunError> {
+        let (run, _) = read(&runtime.inner, &self.tenant, &self.id).await?;
+        let mut pages = self.lock();
+        pages.run = run;
+        pages.stale = false;
+        Ok(())
+    }
+
+    /// Whether somebody else wrote.
+    pub async fn moved(&self, runtime: &Runtime) -> Result<bool, RunError> {
+        let newest = runtime.inner.ledger.records(self.stream, Reach::Newest(1)).await?;
+        let pages = self.lock();
+        Ok(!pages.busy && newest.version.0 != pages.run.version)
+    }
+
+    /// Records what `say` notes in the run, if it is this worker's. `false`: it is not any more, or the book was stale; nothing was written.
+    pub async fn record(
+        &self,
+        runtime: &Runtime,
+        say: impl FnOnce(&mut Run) -> Result<Vec<RunEntry>, RunFoldError>,
+    ) -> Result<bool, RunError> {
+        let written = {
+            let mut pages = self.lock();
+            match pages.write(self, runtime.inner.clock.now(), say).map_err(|source| self.unreadable(source))? {
+                Some(write) => runtime.inner.ledger.append(vec![write]),
+                None => return Ok(!pages.stale && pages.owned()),
+            }
+        };
+        match written.await {
+            Ok(()) => {
+                self.lock().arrived();
+                Ok(true)
+            }
+            Err(LedgerError::Conflict) => {
+                self.lock().lost();
+                Ok(false)
+            }
+            Err(error) => {
+                self.lock().lost();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes the run on, if nobody else is at it. `false`: somebody is.
+    pub async fn own(&self, runtime: &Runtime) -> Result<bool, RunError> {
+        let inner = &runtime.inner;
+        loop {
+            let now = inner.clock.now();
+            let write = {
+                let mut pages = self.lock();
+                if let Some(owner) = &pages.run.owner
+                    && owner.worker != *inner.ledger.worker()
+                    && now < owner.until
+                    && !inner.liveness.gone(&owner.worker)
+                {
+                    return Ok(false);
+                }
+                let fence = Fence(pages.run.fence.0 + 1);
+                let owned = RunEntry::Owned { at: now, worker: inner.ledger.worker().clone(), fence, lease_until: now + OWNER_LEASE };
+                pages.fence = Some(fence);
+                let noted = |run: &mut Run| run.note(&owned).map(|()| vec![owned]);
+                pages.write_any(self, now, noted).map_err(|source| self.unreadable(source))?
+            };
+            let Some(write) = write else { return Ok(true) };
+            match inner.ledger.append(vec![write]).await {
+                Ok(()) => {
+                    self.lock().arrived();
+                    return Ok(true);
+                }
+                Err(LedgerError::Conflict) => {
+                    self.lock().lost();
+                    self.renew(runtime).await?;
+                }
+                Err(error) => {
+                    self.lock().lost();
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    pub fn unreadable(&self, source: RunFoldError) -> RunError {
+        LedgerError::Run { run: self.id.to_string(), source }.into()
+    }
+}
+
+impl Pages {
+    /// This worker is the one that is at it.
+    pub fn owned(&self) -> bool {
+        self.fence.is_some() && self.run.owner.as_ref().map(|owner| owner.fence) == self.fence
+    }
+
+    /// The run knows how the step ended.
+    pub fn knows_end(&self, step: &StepPath) -> bool {
+        !self.stale && self.run.step(step).is_some_and(|known| matches!(known.state, StepState::Ended { .. }))
+    }
+
+    /// The write of what `say` notes, by the run's owner. `None`: not its owner, not now, or nothing to say.
+    pub fn write(
+        &mut self,
+        book: &Book,
+        now: Timestamp,
+        say: impl FnOnce(&mut Run) -> Result<Vec<RunEntry>, RunFoldError>,
+    ) -> Result<Option<Write>, RunFoldError> {
+        if !self.owned() {
+            return Ok(None);
+        }
+        self.write_any(book, now, say)
+    }
+
+    fn write_any(
+        &mut self,
+        book: &Book,
+        now: Timestamp,
+        say: impl FnOnce(&mut Run) -> Result<Vec<RunEntry>, RunFoldError>,
+    ) -> Result<Option<Write>, RunFoldError> {
+        if self.stale || self.busy {
+            return Ok(None);
+        }
+        // Until it is known that the ledger has it.
+        self.stale = true;
+        let entries = say(&mut self.run)?;
+        self.stale = false;
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let expected = Version(self.run.version);
+        self.run.recorded();
+        self.busy = true;
+        Ok(Some(Write { stream: book.stream, expected, at: now, body: codec::encode(&entries), summary: self.run.summary() }))
+    }
+
+    /// The record that was on its way is durable.
+    pub fn arrived(&mut self) {
+        self.busy = false;
+    }
+
+    /// It is not, or nobody knows.
+    pub fn lost(&mut self) {
+        self.busy = false;
+        self.stale = true;
+    }
+
+    /// The record that went with the end of this step's effect is durable, if there was one.
+    pub fn arrived_with(&mut self, step: &StepPath) {
+        if let Some((_, advanced)) = self.carried.take_if(|(carried, _)| carried == step) {
+            self.arrived();
+            self.follows.push(advanced);
+        }
+    }
+
+    /// It is not, or nobody knows.
+    pub fn lost_if_busy_with(&mut self, step: &StepPath) {
+        if self.carried.take_if(|(carried, _)| carried == step).is_some() {
+            self.lost();
+        }
+    }
+}
+
+/// A run with its definition.
+pub(crate) async fn read(inner: &Inner, tenant: &Tenant, id: &RunId) -> Result<(Run, Arc<Workflow>), RunError> {
+    let history = inner.ledger.records(StreamId::run(tenant, id), Reach::Whole).await?;
+    let Some(first) = history.records.first() else { return Err(RunError::NotFound(id.clone())) };
+    let unreadable = |source| RunError::Ledger(LedgerError::Run { run: id.to_string(), source });
+    let (started, _) = Run::begun(&first.body).map_err(unreadable)?;
+    let workflow = inner.definitions.of_run(&inner.ledger, tenant, id, started.definition).await?;
+    let run = folded(started, &workflow, &history).map_err(unreadable)?;
+    Ok((run, workflow))
+}
+
+fn folded(started: Arc<Started>, workflow: &Workflow, history: &History) -> Result<Run, RunFoldError> {
+    let flow = flow_of(workflow, &started);
+    let mut run = Run::new(started, Some(flow));
+    let mut records = history.records.iter();
+    if let Some(first) = records.next() {
+        let (_, entries) = Run::begun(&first.body)?;
+        run.apply(&entries)?;
+    }
+    records.try_for_each(|record| run.apply_body(&record.body))?;
+    Ok(run)
+}
+
+pub(crate) fn flow_of(workflow: &Workflow, started: &Started) -> Flow {
+    Flow::new(workflow.plan.clone(), workflow.effects_max, started.at)
+}

@@ -1,0 +1,91 @@
+//! What a call tells the run whose step it is: the end of the step is in the same append as the outcome of its effect.
+//!
+//! Where that cannot be (another record of the run is on its way, someone else wrote to it) the outcome is recorded alone, and the run's driver finds
+//! it: the effect's own stream is the truth about the effect.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use counterfoil_core::run::ending::step_end;
+use counterfoil_core::run::entry::RunEntry;
+use counterfoil_core::run::flow::Progress;
+use counterfoil_core::{Effect, StepPath};
+use counterfoil_store::Write;
+
+use super::advance::{Advanced, advance};
+use super::book::Book;
+use crate::conclude::Concluding;
+use crate::ledger::{Ledger, LedgerError, Permit, Reported};
+use crate::runtime::Runtime;
+
+pub(crate) struct Follow {
+    pub runtime: Runtime,
+    pub book: Arc<Book>,
+    pub step: StepPath,
+}
+
+impl Follow {
+    /// Whether the run still wants the step done: asked right before its claim.
+    pub fn wanted(&self) -> bool {
+        let pages = self.book.lock();
+        pages.fence.is_some() && pages.run.flow().and_then(|flow| flow.progress(&self.step)) == Some(Progress::Busy)
+    }
+
+    /// Records what an attempt said, and what that means for the run.
+    pub async fn finish(&self, ledger: &Ledger, permit: &Permit, concluding: &Concluding) -> Result<Effect, LedgerError> {
+        // Asked again only when the effect's own version had moved: then what was noted in the run did not get there.
+        let asked = AtomicU32::new(0);
+        let ending = |effect: &Effect, now| concluding.ending(effect, now);
+        let beside = |after: &Effect| match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => self.ended(after, concluding),
+            _ => {
+                self.book.lock().lost_if_busy_with(&self.step);
+                Vec::new()
+            }
+        };
+        let finished = ledger.finish(permit.holding(), ending, beside).await;
+        match finished {
+            Ok(Reported::InTime(effect)) => {
+                self.book.lock().arrived_with(&self.step);
+                Ok(effect)
+            }
+            Ok(Reported::Late { effect, .. }) => {
+                self.book.lock().lost_if_busy_with(&self.step);
+                Ok(effect)
+            }
+            Err(LedgerError::BesideTaken { .. }) => {
+                self.book.lock().lost_if_busy_with(&self.step);
+                ledger.finish(permit.holding(), ending, |_| Vec::new()).await.map(Reported::into_effect)
+            }
+            Err(error) => {
+                self.book.lock().lost_if_busy_with(&self.step);
+                Err(error)
+            }
+        }
+    }
+
+    /// The run's record of the end of this step and of all that follows from it, if the effect's end is the step's.
+    fn ended(&self, after: &Effect, concluding: &Concluding) -> Vec<Write> {
+        let over = concluding.is_last(after);
+        let Some(how) = step_end(after).filter(|_| over) else { return Vec::new() };
+        let now = self.runtime.now();
+        let mut advanced = Advanced::default();
+        let mut pages = self.book.lock();
+        let write = pages.write(&self.book, now, |run| {
+            let mut entries = vec![RunEntry::StepEnded { at: now, step: self.step.clone(), how }];
+            run.note(&entries[0])?;
+            advanced = advance(&self.runtime, run, &self.book.workflow, now)?;
+            entries.append(&mut advanced.entries);
+            Ok(entries)
+        });
+        match write {
+            Ok(Some(write)) => {
+                pages.carried = Some((self.step.clone(), advanced));
+                vec![write]
+            }
+            Ok(None) => Vec::new(),
+            // The driver reads the run again, and says what is wrong with it.
+            Err(_) => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! What people and other programs may do to a run: cancel, signal, approve, undo, fork; and which workflows there are.
+//!
+//! Each is one compare-and-append that says who and why, repeated while others are faster and the run still allows it; asked for twice, it is done once.
+//! Whoever drives the run then acts on it.
+
+use std::sync::Arc;
+
+use counterfoil_core::ids::WorkflowName;
+use counterfoil_core::run::entry::{Awaited, Began, RunEntry, Signalled, Started, StepEnd, Undone};
+use counterfoil_core::run::flow::Progress;
+use counterfoil_core::run::{APPROVAL, Run, RunState};
+use counterfoil_core::summary::StreamKind;
+use counterfoil_core::{Json, RunId, StepPath, StreamId, Summary, Tenant, codec};
+use counterfoil_store::{Page, Query, Version, Write};
+
+use super::RunError;
+use super::book;
+use super::definitions::Named;
+use super::view::RunView;
+use crate::ledger::{LedgerError, plain_summary};
+use crate::operate::Operator;
+use crate::runtime::Runtime;
+use crate::workflow::{StepSpec, WaitFor, Workflow};
+
+/// What is to be cancelled, and by whom.
+#[derive(Debug, Clone)]
+pub struct Cancelling {
+    /// One step with all that is inside; `None`: the whole run.
+    pub step: Option<StepPath>,
+    /// What was done is to be undone.
+    pub undo: bool,
+    pub by: String,
+    pub why: String,
+}
+
+/// A signal as it is sent.
+#[derive(Debug, Clone)]
+pub struct Signal {
+    /// The sender's: the same signal sent twice is one.
+    pub id: String,
+    pub name: String,
+    pub correlation: Option<String>,
+    pub payload: Json,
+    pub by: String,
+}
+
+/// Whether something was new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    Now,
+    /// It had been said before: nothing changed.
+    Before,
+}
+
+/// Longest id, name and correlation of a signal.
+const SIGNAL_BYTES_MAX: usize = 255;
+
+impl Runtime {
+    pub async fn run(&self, tenant: &Tenant, run: &RunId) -> Result<RunView, RunError> {
+        let (run, workflow) = book::read(&self.inner, tenant, run).await?;
+        Ok(RunView::of(&run, &workflow))
+    }
+
+    /// A run as its entries tell of it.
+    pub async fn run_facts(&self, tenant: &Tenant, run: &RunId) -> Result<(Run, Arc<Workflow>), RunError> {
+        book::read(&self.inner, tenant, run).await
+    }
+
+    /// Every entry of a run, oldest first, as it is stored.
+    pub async fn run_entries(&self, tenant: &Tenant, run: &RunId) -> Result<Vec<serde_json::Value>, RunError> {
+        let history = self.inner.ledger.records(StreamId::run(tenant, run), counterfoil_store::Reach::Whole).await?;
+        if history.records.is_empty() {
+            return Err(RunError::NotFound(run.clone()));
+        }
+        let mut entries = Vec::new();
+        for record in &history.records {
+            let version = record.version.0;
+            let source =
+                |source| LedgerError::Run { run: run.to_string(), source: counterfoil_core::run::RunFoldError::Codec { version, source } };
+            let decoded: Vec<serde_json::Value> = codec::decode(&record.body).map_err(source)?;
+            entries.extend(decoded.into_iter().map(|entry| serde_json::json!({ "at": record.at, "entry": entry })));
+        }
+        Ok(entries)
+    }
+
+    /// Newest first.
+    pub async fn runs(&self, query: Query) -> Result<Page, RunError> {
+        Ok(self.inner.ledger.search(Query { kind: StreamKind::Run, ..query }).await?)
+    }
+
+    /// Keeps a workflow under its name: the next run that is started by that name has it.
+    pub async fn put_workflow(&self, tenant: &Tenant, workflow: &Arc<Workflow>, by: &str) -> Result<Heard, RunError> {
+        let inner = &self.inner;
+        let stream = StreamId::workflow(tenant, &workflow.name);
+        loop {
+            let (version, named) = inner.ledger.newest::<Named>(stream).await?;
+            if named.is_some_and(|named| named.definition == workflow.digest) {
+                return Ok(Heard::Before);
+            }
+            let named = Named { at: inner.clock.now(), by: by.into(), definition: workflow.digest };
+            // `tool` is the column that names are listed by.
+            let tool = counterfoil_core::ToolName::new(workflow.name.as_str()).ok();
+            let summary = Summary { tool, state: "registered", ..plain_summary(StreamKind::Workflow, tenant.clone()) };
+            let mut writes = vec![inner.ledger.replacing(stream, version, &named, summary)];
+            writes.extend(inner.definitions.kept(&inner.ledger, tenant, workflow).await?);
+            match inner.ledger.append(writes).await {
+                Ok(()) => return Ok(Heard::Now),
+                Err(LedgerError::Conflict) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The workflow of this name, as it is now.
+    pub async fn workflow(&self, tenant: &Tenant, name: &WorkflowName) -> Result<Option<Arc<Workflow>>, RunError> {
+        let (_, named) = self.inner.ledger.newest::<Named>(StreamId::workflow(tenant, name)).await?;
+        match named {
+            Some(named) => self.inner.definitions.get(&self.inner.ledger, tenant, named.definition).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Stops a run, or one step of it. Asked for twice it is the same; what has ended stays as it is.
+    pub async fn cancel_run(&self, tenant: &Tenant, run: &RunId, cancel: Cancelling) -> Result<Heard, RunError> {
+        self.tell_run(tenant, run, |facts, _| {
+            let now = self.now();
+            let state = facts.state();
+            match &cancel.step {
+                None if facts.cancel.is_some() => return Ok(None),
+                None if facts.end.is_some() => {
+                    return Err(RunError::WrongState {
+                        run: run.clone(),
+                        state: state.word(),
+                        hint: "it has ended already: undo it instead",
+                    });
+                }
+                None => {}
+                Some(step) => match facts.flow().and_then(|flow| flow.progress(step)) {
+                    Some(Progress::Ended(_) | Progress::Stopping | Progress::Undoing) => return Ok(None),
+                    Some(_) if facts.end.is_none() => {}
+                    Some(_) => return Ok(None),
+                    None => return Err(no_step(facts, run, step)),
+                },
+            }
+            let Cancelling { step, undo, by, why } = cancel.clone();
+            Ok(Some(RunEntry::CancelAsked { at: now, by, why, step, undo }))
+        })
+        .await
+    }
+
+    /// Gives a run what a step of it waits for, or will.
+    pub async fn signal_run(&self, tenant: &Tenant, run: &RunId, signal: Signal) -> Result<Heard, RunError> {
+        let bad =
+            |what: &str, text: &str| text.is_empty() || text.len() > SIGNAL_BYTES_MAX || text.starts_with("counterfoil.") && what == "name";
+        for (what, text) in [("id", Some(&signal.id)), ("name", Some(&signal.name)), ("correlation", signal.correlation.as_ref())] {
+            if text.is_some_and(|text| bad(what, text)) {
+                let message = format!(
+                    "the {what} of a signal is 1 to {SIGNAL_BYTES_MAX} bytes long, and a name does not begin with \"counterfoil.\""
+                );
+                return Err(RunError::Signal(message));
+            }
+        }
+        self.tell_run(tenant, run, |facts, workflow| {
+            if let Some(known) = facts.received(&signal.id) {
+                let same = known.name == signal.name && known.correlation == signal.correlation && known.payload == signal.payload;
+                let message =
+                    format!("a signal with the id {:?} was received before, and it was another one: choose another id", signal.id);
+                return if same { Ok(None) } else { Err(RunError::Signal(message)) };
+            }
+            if facts.end.is_some() {
+                return Err(RunError::WrongState {
+                    run: run.clone(),
+                    state: facts.state().word(),
+                    hint: "nothing waits for a signal any more",
+                });
+            }
+            expected(facts, workflow, &signal)?;
+            let Signal { id, name, correlation, payload, by } = signal.clone();
+            Ok(Some(RunEntry::Signalled(Signalled { at: self.now(), id, name, correlation, payload, by })))
+        })
+        .await
+    }
+
+    /// A person's answer to a step that waits for approval. The first one counts.
+    pub async fn answer_step(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        step: &StepPath,
+        approved: bool,
+        operator: &Operator,
+    ) -> Result<Heard, RunError> {
+        self.tell_run(tenant, run, |facts, _| {
+            let waits = matches!(facts.step(step).map(|s| &s.what), Some(Some(Began::Wait { on: Awaited::Approval { .. }, .. })));
+            let id = format!("{APPROVAL}/{step}");
+            match facts.received(&id) {
+                Some(known) if known.payload.to_value()["approved"] == approved => return Ok(None),
+                Some(_) => {
+                    let hint = "the step was answered before, and otherwise";
+                    return Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint });
+                }
+                None if facts.flow().is_some_and(|flow| flow.node(step).is_none()) => return Err(no_step(facts, run, step)),
+                None if !waits || !facts.running.contains(step) => {
+                    let hint = "the step does not wait for approval now";
+                    return Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint });
+                }
+                None => {}
+            }
+            let payload = serde_json::json!({ "approved": approved, "by": operator.by, "why": operator.why });
+            Ok(Some(RunEntry::Signalled(Signalled {
+                at: self.now(),
+                id,
+                name: APPROVAL.into(),
+                correlation: Some(step.to_string()),
+                payload: Json::from_value(&payload),
+                by: operator.by.clone(),
+            })))
+        })
+        .await
+    }
+
+    /// Undoes what a run did that is over: all of it, or what was done from a step on. What could not be undone before is tried again.
+    pub async fn undo_run(&self, tenant: &Tenant, run: &RunId, from: Option<&StepPath>, operator: &Operator) -> Result<Heard, RunError> {
+        self.tell_run(tenant, run, |facts, _| {
+            let wrong = |hint| RunError::WrongState { run: run.clone(), state: facts.state().word(), hint };
+            if facts.end.is_none() {
+                return Err(wrong("only a run that has ended can be undone: cancel it with --undo"));
+            }
+            if facts.state() == RunState::Compensating {
+                return Ok(None);
+            }
+            let mut of = facts.to_undo(None);
+            if let Some(from) = from {
+                let Some(last) = of.iter().position(|step| step == from) else { return Err(no_step(facts, run, from)) };
+                of.truncate(last + 1);
+            }
+            if of.is_empty() {
+                return if facts.sagas.is_empty() { Err(wrong("nothing that it did can be undone")) } else { Ok(None) };
+            }
+            let (by, why) = (operator.by.clone(), operator.why.clone());
+            Ok(Some(RunEntry::CompensationTriggered { at: self.now(), scope: None, by, why, of }))
+        })
+        .await
+    }
+
+    /// A person says that a step which could not be undone is dealt with.
+    pub async fn skip_undo(&self, tenant: &Tenant, run: &RunId, step: &StepPath) -> Result<Heard, RunError> {
+        self.tell_run(tenant, run, |facts, _| {
+            let dealt = facts.sagas.iter().rev().find_map(|saga| saga.dealt.get(step));
+            match dealt {
+                Some(Ok(_)) => Ok(None),
+                Some(Err(_)) => Ok(Some(RunEntry::CompensationCompleted { at: self.now(), step: step.clone(), how: Undone::Skipped })),
+                None => {
+                    let hint = "no undo of this step has failed";
+                    Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint })
+                }
+            }
+        })
+        .await
+    }
+
+    /// Something that a run may wait for has changed: whoever is at it looks again.
+    pub(crate) async fn stir_run(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
+        let told = self
+            .tell_run(tenant, run, |facts, _| {
+                let idle = facts.owner.is_none() && !facts.state().is_end();
+                Ok(idle.then(|| RunEntry::Stirred { at: self.now() }))
+            })
+            .await;
+        self.inner.lives.stir(&StreamId::run(tenant, run));
+        match told {
+            Ok(_) | Err(RunError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A new run with what another did before a step; it goes on from there by itself. What the other did stays the other's to undo.
+    pub async fn fork_run(&self, tenant: &Tenant, run: &RunId, at: &StepPath, new: RunId) -> Result<RunId, RunError> {
+        let (facts, workflow) = book::read(&self.inner, tenant, run).await?;
+        let node = facts.flow().and_then(|flow| flow.node(at)).ok_or_else(|| no_step(&facts, run, at))?;
+        let before = workflow.plan.before(node);
+        let now = self.now();
+        let started = Arc::new(Started {
+            at: now,
+            run: new.clone(),
+            parent: None,
+            deadline: workflow.timeout.map(|t| now + t),
+            ..(*facts.started).clone()
+        });
+        let mut forked = Run::new(started.clone(), Some(book::flow_of(&workflow, &started)));
+        let mut entries = vec![RunEntry::RunStarted(Box::new((*started).clone()))];
+        for step in &facts.order {
+            let known = facts.step(step).expect("it is in the order");
+            let prefix = facts
+                .flow()
+                .and_then(|flow| flow.node(step))
+                .is_some_and(|node| before.contains(&node) || workflow.plan.around(node).any(|around| before.contains(&around)));
+            let counterfoil_core::run::StepState::Ended { how: StepEnd::Done { result, way, .. }, .. } = &known.state else {
+                // A map that began and whose items are in the prefix.
+                if let (true, Some(what @ Began::Map { .. })) = (prefix, &known.what) {
+                    note(&mut forked, &mut entries, RunEntry::StepBegan { at: now, step: step.clone(), what: what.clone() })?;
+                }
+                continue;
+            };
+            if !prefix {
+                continue;
+            }
+            if let Some(what) = &known.what {
+                note(&mut forked, &mut entries, RunEntry::StepBegan { at: now, step: step.clone(), what: what.clone() })?;
+            }
+            let how = StepEnd::Done { result: result.clone(), way: *way, undo: false };
+            note(&mut forked, &mut entries, RunEntry::StepEnded { at: now, step: step.clone(), how })?;
+        }
+        let stream = StreamId::run(tenant, &new);
+        let write = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: forked.summary() };
+        match self.inner.ledger.append(vec![write]).await {
+            Ok(()) => Ok(new),
+            Err(LedgerError::Conflict) => Err(RunError::Exists { run: new, what: "that id" }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Appends one entry to a run, if there is one to append.
+    async fn tell_run(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        entry: impl Fn(&Run, &Workflow) -> Result<Option<RunEntry>, RunError>,
+    ) -> Result<Heard, RunError> {
+        let stream = StreamId::run(tenant, run);
+        loop {
+            let (mut facts, workflow) = book::read(&self.inner, tenant, run).await?;
+            let Some(entry) = entry(&facts, &workflow)? else { return Ok(Heard::Before) };
+            let expected = Version(facts.version);
+            let source = |source| LedgerError::Run { run: run.to_string(), source };
+            let entries = [entry];
+            facts.apply(&entries).map_err(source)?;
+            let write = Write { stream, expected, at: self.now(), body: codec::encode(&entries), summary: facts.summary() };
+            match self.inner.ledger.append(vec![write]).await {
+                Ok(()) => {
+                    self.inner.lives.stir(&stream);
+                    return Ok(Heard::Now);
+                }
+                Err(LedgerError::Conflict) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn note(run: &mut Run, entries: &mut Vec<RunEntry>, entry: RunEntry) -> Result<(), RunError> {
+    let id = run.started.run.to_string();
+    run.note(&entry).map_err(|source| LedgerError::Run { run: id, source })?;
+    entries.push(entry);
+    Ok(())
+}
+
+/// A signal that no step waits for, or ever will, is a mistake of its sender.
+fn expected(facts: &Run, workflow: &Workflow, signal: &Signal) -> Result<(), RunError> {
+    let names: Vec<&str> = workflow
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            StepSpec::Wait(wait) => match &wait.on {
+                WaitFor::Signal { name, .. } => Some(name.as_str()),
+                WaitFor::Approval { .. } => None,
+            },
+            _ => None,
+        })
+        .collect();
+    if !names.contains(&signal.name.as_str()) {
+        let known = if names.is_empty() { "it waits for none".to_owned() } else { format!("it waits for {}", names.join(", ")) };
+        return Err(RunError::Signal(format!("no step of the workflow waits for a signal {:?}; {known}", signal.name)));
+    }
+    let awaited: Vec<&Option<String>> = facts
+        .running
+        .iter()
+        .filter_map(|step| match &facts.step(step)?.what {
+            Some(Began::Wait { on: Awaited::Signal { name, correlation }, .. }) if *name == signal.name => Some(correlation),
+            _ => None,
+        })
+        .collect();
+    let fits = awaited.iter().any(|correlation| correlation.is_none() || **correlation == signal.correlation);
+    if !awaited.is_empty() && !fits {
+        let given = signal.correlation.as_deref().map_or("none".to_owned(), |given| format!("{given:?}"));
+        return Err(RunError::Signal(format!("no step waits for the signal {:?} with the correlation {given}", signal.name)));
+    }
+    Ok(())
+}
+
+fn no_step(facts: &Run, run: &RunId, step: &StepPath) -> RunError {
+    let known: Vec<&str> = facts.order.iter().map(|step| step.as_str()).collect();
+    let near = known.iter().min_by_key(|known| crate::registry::distance(known, step.as_str()));
+    let hint = match near {
+        Some(near) => format!("did you mean {near}?"),
+        None => "none has begun yet".into(),
+    };
+    RunError::NoStep { run: run.clone(), step: step.clone(), hint }
+}

@@ -1,0 +1,119 @@
+//! How a run begins: one append that holds its definition, its input and nothing else. Asked for again, it is the same run.
+
+use std::sync::Arc;
+
+use counterfoil_core::run::entry::{Parent, Started};
+use counterfoil_core::run::{Run, RunEntry};
+use counterfoil_core::{Caller, CanonicalJson, RunId, StreamId, Tenant, ToolName, codec};
+use counterfoil_store::{Reach, Version, Write};
+
+use super::RunError;
+use super::book;
+use crate::ledger::LedgerError;
+use crate::registry::Schema;
+use crate::runtime::Runtime;
+use crate::workflow::{StepSpec, Workflow};
+
+/// A run that is asked for.
+#[derive(Debug, Clone)]
+pub struct NewRun {
+    pub tenant: Tenant,
+    pub caller: Caller,
+    /// `None`: a new one. The same id with the same workflow and input is the same run.
+    pub run: Option<RunId>,
+    pub workflow: Arc<Workflow>,
+    pub input: CanonicalJson,
+    pub parent: Option<Parent>,
+    /// What the runs around this one allow.
+    pub tools: Option<Vec<ToolName>>,
+}
+
+impl Runtime {
+    /// Records the run: from then on some worker will see it through. `true`: it is new.
+    pub async fn start_run(&self, new: NewRun) -> Result<(RunId, bool), RunError> {
+        self.start_run_beside(new, |_| Vec::new()).await
+    }
+
+    /// With writes that hold or fall with it.
+    pub async fn start_run_beside(&self, new: NewRun, beside: impl Fn(&RunId) -> Vec<Write>) -> Result<(RunId, bool), RunError> {
+        let (inner, workflow) = (&self.inner, &new.workflow);
+        if let Some(schema) = &workflow.input {
+            let schema = Schema::compile(schema).map_err(|error| RunError::Input(error.to_string()))?;
+            if let Some(wrong) = schema.violations(&new.input.to_value()) {
+                return Err(RunError::Input(wrong));
+            }
+        }
+        self.tools_exist(&new.tenant, workflow)?;
+        let run = match &new.run {
+            Some(run) => run.clone(),
+            None => RunId::new(&self.execution_id())?,
+        };
+        let now = inner.clock.now();
+        let started = Arc::new(Started {
+            at: now,
+            tenant: new.tenant.clone(),
+            run: run.clone(),
+            caller: new.caller.clone(),
+            workflow: workflow.name.clone(),
+            definition: workflow.digest,
+            input: new.input.clone(),
+            parent: new.parent.clone(),
+            tools: new.tools.clone(),
+            deadline: workflow.timeout.map(|timeout| now + timeout),
+            retain_ms: u64::try_from(workflow.retain.as_millis()).unwrap_or(u64::MAX),
+        });
+        let stream = StreamId::run(&new.tenant, &run);
+        loop {
+            let known = inner.ledger.records(stream, Reach::Whole).await?;
+            if known.version != Version::NONE {
+                return self.same_run(&started, known.records.first().map(|r| r.body.as_str())).map(|()| (run, false));
+            }
+            let begun = Run::new(started.clone(), Some(book::flow_of(workflow, &started)));
+            let entries = [RunEntry::RunStarted(Box::new((*started).clone()))];
+            let first = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: begun.summary() };
+            let mut writes = vec![first];
+            writes.extend(inner.definitions.kept(&inner.ledger, &new.tenant, workflow).await?);
+            writes.extend(beside(&run));
+            match inner.ledger.append(writes).await {
+                Ok(()) => return Ok((run, true)),
+                // The definition may have been kept, or the run begun, by someone faster: look again.
+                Err(LedgerError::Conflict) if new.parent.is_some() || new.run.is_some() => continue,
+                Err(LedgerError::Conflict) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn same_run(&self, asked: &Started, first: Option<&str>) -> Result<(), RunError> {
+        let exists = |what| RunError::Exists { run: asked.run.clone(), what };
+        let Some(first) = first else { return Err(exists("which only the id is left")) };
+        let (known, _) = Run::begun(first).map_err(|source| LedgerError::Run { run: asked.run.to_string(), source })?;
+        if known.workflow != asked.workflow {
+            return Err(exists("another workflow"));
+        }
+        if known.definition != asked.definition {
+            return Err(RunError::Diverged { run: asked.run.clone(), expected: known.definition, actual: asked.definition });
+        }
+        if known.input != asked.input {
+            return Err(exists("the same workflow with another input"));
+        }
+        Ok(())
+    }
+
+    /// A run whose tools are not here would come to a stop half-way.
+    fn tools_exist(&self, tenant: &Tenant, workflow: &Workflow) -> Result<(), RunError> {
+        for step in &workflow.steps {
+            let StepSpec::Tool(step) = step else { continue };
+            for tool in std::iter::once(&step.tool).chain(step.undo.as_ref().map(|undo| &undo.tool)) {
+                if self.inner.tools.get(tenant, tool).is_none() {
+                    let hint = match self.inner.tools.nearest(tenant, tool.as_str()) {
+                        Some(near) => format!("did you mean {near}?"),
+                        None => "`counterfoil tools list` shows what there is".into(),
+                    };
+                    return Err(RunError::UnknownTool { tool: tool.to_string(), hint });
+                }
+            }
+        }
+        Ok(())
+    }
+}

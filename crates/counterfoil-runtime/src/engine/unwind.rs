@@ -1,0 +1,126 @@
+//! Undoing one step: what it did is undone by the call that was worked out when it committed, as a ledgered effect of its own.
+//!
+//! Before it is judged, a doubt is resolved or held: what may have happened is neither left nor undone on a guess.
+
+use std::time::Duration;
+
+use counterfoil_core::effect::State;
+use counterfoil_core::run::entry::{Began, Undone};
+use counterfoil_core::run::{Run, RunState};
+use counterfoil_core::{Effect, EffectKey, Failure, StepPath, Tenant, Timestamp};
+
+use super::RunError;
+use crate::operate::{OperateError, Operator};
+use crate::runtime::Runtime;
+
+/// How long until a doubt that only a person can settle is looked at again. Its resolution stirs the run before that.
+const HELD_LOOK: Duration = Duration::from_secs(60);
+/// How long until an undo that is under way elsewhere is looked at again.
+const UNDER_WAY_LOOK: Duration = Duration::from_secs(1);
+
+/// What came of it.
+pub(crate) enum Unwound {
+    Dealt(Result<Undone, Failure>),
+    /// Not yet: look again then.
+    Held {
+        until: Timestamp,
+        why: String,
+    },
+}
+
+impl Runtime {
+    /// Undoes what a step did, as far as that can be said and done now.
+    pub(crate) async fn unwind(&self, tenant: Tenant, what: Began, operator: Operator) -> Result<Unwound, RunError> {
+        match what {
+            Began::Effect { key, .. } => self.unwind_effect(key, &operator).await,
+            Began::Child { run } => self.unwind_child(&tenant, &run, &operator).await,
+            _ => Ok(Unwound::Dealt(Ok(Undone::NothingToUndo))),
+        }
+    }
+
+    async fn unwind_effect(&self, key: EffectKey, operator: &Operator) -> Result<Unwound, RunError> {
+        let effect = self.settled_doubt(key).await?;
+        let now = self.now();
+        if effect.expired {
+            let failure = Failure::new("key_expired", "what is known of the effect was pruned: it cannot be undone any more");
+            return Ok(Unwound::Dealt(Err(failure)));
+        }
+        match &effect.state {
+            State::Undone { .. } => Ok(Unwound::Dealt(Ok(Undone::Undone))),
+            State::Done(done) | State::UndoFailed { done, .. } | State::Cancelled { late: Some(done), .. } if done.undo.is_none() => {
+                Ok(Unwound::Dealt(Ok(Undone::NothingToUndo)))
+            }
+            State::Done(_) | State::UndoFailed { .. } | State::Undoing { .. } | State::Cancelled { late: Some(_), .. } => {
+                self.undo_now(key, operator).await
+            }
+            State::InDoubt(_) => Ok(held(now, key, "it is not known whether it happened")),
+            State::Cancelled { late: None, .. } if effect.doubtful() => {
+                Ok(held(now, key, "it was cancelled while it ran, and it is not known whether it happened"))
+            }
+            State::Running(_) => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "it still runs".into() }),
+            State::Absent
+            | State::Ready
+            | State::WaitingApproval { .. }
+            | State::Retrying(_)
+            | State::Failed { .. }
+            | State::Cancelled { late: None, .. }
+            | State::Flushed { .. } => Ok(Unwound::Dealt(Ok(Undone::NothingToUndo))),
+        }
+    }
+
+    async fn undo_now(&self, key: EffectKey, operator: &Operator) -> Result<Unwound, RunError> {
+        let answer = match self.undo(key, operator).await {
+            Ok(answer) => answer,
+            Err(OperateError::Ledger(error)) => return Err(error.into()),
+            Err(error) => return Ok(Unwound::Dealt(Err(Failure::new("undo_refused", error.to_string())))),
+        };
+        let now = self.now();
+        let effect = self.inner.ledger.load(key).await?;
+        match &effect.state {
+            State::Undone { .. } => Ok(Unwound::Dealt(Ok(Undone::Undone))),
+            State::UndoFailed { failure, .. } => Ok(Unwound::Dealt(Err(failure.clone()))),
+            State::Undoing { undo, .. } => {
+                let doubt = self.inner.ledger.load(*undo).await?.doubtful();
+                match answer.error {
+                    _ if doubt => Ok(held(now, *undo, "it is not known whether the undo happened")),
+                    Some(error) => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: error.message }),
+                    None => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "the undo is under way".into() }),
+                }
+            }
+            // Refused before it was written down as begun.
+            _ => {
+                let failure = answer.error.map_or_else(
+                    || Failure::new("undo_refused", "the undo was refused"),
+                    |error| Failure { retriable: error.retriable, ..Failure::new(error.code, error.message) },
+                );
+                Ok(Unwound::Dealt(Err(failure)))
+            }
+        }
+    }
+
+    /// The effect after its doubt, if it has one, went up its ladder as far as it can without a person.
+    async fn settled_doubt(&self, key: EffectKey) -> Result<Effect, RunError> {
+        let effect = self.inner.ledger.load(key).await?;
+        match &effect.state {
+            State::InDoubt(_) | State::Running(_) => {
+                self.resume(key).await?;
+                Ok(self.inner.ledger.load(key).await?)
+            }
+            State::Cancelled { late: None, .. } if effect.doubtful() => Ok(self.probe_cancelled(&effect).await?),
+            _ => Ok(effect),
+        }
+    }
+}
+
+fn held(now: Timestamp, key: EffectKey, why: &str) -> Unwound {
+    Unwound::Held { until: now + HELD_LOOK, why: format!("{why}: counterfoil effects resolve {key}") }
+}
+
+/// Who undoes what a run did, when nobody asked for it by hand.
+pub(crate) fn operator_of(run: &Run, step: &StepPath) -> Operator {
+    let saga = run.saga();
+    let by = saga.map_or("the run", |saga| saga.by.as_str());
+    let why = saga.map_or_else(|| format!("step {step} of the run {}", run.started.run), |saga| saga.why.clone());
+    debug_assert!(run.state() == RunState::Compensating);
+    Operator::new(by, why)
+}

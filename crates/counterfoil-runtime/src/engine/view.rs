@@ -1,0 +1,213 @@
+//! A run as people and programs are shown it: its steps as the tree that the workflow is, each with what it means for the world.
+
+use counterfoil_core::run::entry::{Awaited, Began, RunEnd, StepEnd};
+use counterfoil_core::run::plan::{BlockId, NodeId, Plan, Shape};
+use counterfoil_core::run::{Run, StepState};
+use counterfoil_core::{Failure, Json, StepPath, Timestamp};
+use serde::Serialize;
+
+use super::sight::status;
+use crate::shown::time;
+use crate::workflow::{StepSpec, Workflow};
+
+#[derive(Debug, Clone, Serialize)]
+pub struct RunView {
+    pub run: String,
+    pub workflow: String,
+    pub definition: String,
+    pub state: &'static str,
+    pub input: Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    /// RFC 3339, here and below.
+    pub started: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// When it goes on by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due: Option<String>,
+    pub steps: Vec<StepView>,
+    /// What was undone, in that order, and what could not be.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub compensations: Vec<CompensationView>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct StepView {
+    pub step: String,
+    pub kind: &'static str,
+    /// How far it has come: blocked, ready, running, done, failed, timed_out, skipped, cancelled, …
+    pub status: &'static str,
+    /// What it means for the world: pure, side_effect_committed, in_doubt, compensated, …
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<String>,
+    /// The child run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// What it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepView>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct CompensationView {
+    pub step: String,
+    /// `undone`, `nothing_to_undo`, `skipped`, `failed`, or `pending`.
+    pub status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+}
+
+impl RunView {
+    pub fn of(run: &Run, workflow: &Workflow) -> Self {
+        let (ended, output, error) = match &run.end {
+            Some((at, RunEnd::Completed { output })) => (Some(*at), Some(output.clone()), None),
+            Some((at, RunEnd::Failed { failure })) => (Some(*at), None, Some(failure.clone())),
+            Some((at, RunEnd::Cancelled)) => (Some(*at), None, None),
+            None => (None, None, None),
+        };
+        Self {
+            run: run.started.run.to_string(),
+            workflow: run.started.workflow.to_string(),
+            definition: run.started.definition.to_string(),
+            state: run.state().word(),
+            input: run.started.input.clone().into(),
+            output,
+            error,
+            started: time(run.started.at),
+            ended: ended.map(time),
+            duration_ms: ended.map(|ended| between(run.started.at, ended)),
+            parent: run.started.parent.as_ref().map(|parent| parent.run.to_string()),
+            due: run.due().filter(|_| run.owner.is_none()).map(time),
+            steps: block(run, workflow, Plan::ROOT, &[]),
+            compensations: compensations(run),
+        }
+    }
+}
+
+fn compensations(run: &Run) -> Vec<CompensationView> {
+    let mut shown = Vec::new();
+    for saga in &run.sagas {
+        for step in &saga.of {
+            let (status, error) = match saga.dealt.get(step) {
+                Some(Ok(how)) => (how.word(), None),
+                Some(Err(failure)) => ("failed", Some(failure.clone())),
+                None => ("pending", None),
+            };
+            shown.push(CompensationView { step: step.to_string(), status, error });
+        }
+    }
+    shown
+}
+
+fn block(run: &Run, workflow: &Workflow, block_id: BlockId, items: &[u32]) -> Vec<StepView> {
+    workflow.plan.block(block_id).nodes.iter().map(|node| step(run, workflow, *node, items)).collect()
+}
+
+fn step(run: &Run, workflow: &Workflow, node: NodeId, items: &[u32]) -> StepView {
+    let path = run.flow().expect("a workflow's run has a flow").path(node, items);
+    let (word, failure) = status(run, &path);
+    let mut view = StepView {
+        step: path.to_string(),
+        kind: kind(workflow.step(node)),
+        status: word,
+        outcome: None,
+        tool: if let StepSpec::Tool(spec) = workflow.step(node) { Some(spec.tool.to_string()) } else { None },
+        effect: run.effect(&path).map(|key| key.to_string()),
+        run: None,
+        waits_for: None,
+        until: None,
+        began: None,
+        ended: None,
+        duration_ms: None,
+        result: None,
+        error: failure.cloned(),
+        steps: inside(run, workflow, node, &path, items),
+    };
+    if let Some(known) = run.step(&path) {
+        view.began = Some(time(known.began));
+        if let StepState::Ended { at, how } = &known.state {
+            view.ended = Some(time(*at));
+            view.duration_ms = Some(between(known.began, *at));
+            view.outcome = Some(run.semantics(&path).word());
+            if let StepEnd::Done { result, .. } = how {
+                view.result = Some(result.clone());
+            }
+        }
+        match &known.what {
+            Some(Began::Child { run }) => view.run = Some(run.to_string()),
+            Some(what @ Began::Wait { on, .. }) if view.ended.is_none() => {
+                view.waits_for = Some(waits_for(on));
+                view.until = what.until().map(time);
+            }
+            Some(what @ Began::Sleep { .. }) if view.ended.is_none() => view.until = what.until().map(time),
+            _ => {}
+        }
+    }
+    view
+}
+
+fn inside(run: &Run, workflow: &Workflow, node: NodeId, path: &StepPath, items: &[u32]) -> Vec<StepView> {
+    match &workflow.plan.node(node).shape {
+        Shape::Act => Vec::new(),
+        Shape::Scope { body, .. } => block(run, workflow, *body, items),
+        Shape::Parallel { branches, .. } => branches.iter().flat_map(|branch| block(run, workflow, *branch, items)).collect(),
+        Shape::Map { body, .. } => {
+            let count = match run.step(path).and_then(|step| step.what.as_ref()) {
+                Some(Began::Map { items }) => items.len() as u32,
+                _ => 0,
+            };
+            (0..count).flat_map(|item| block(run, workflow, *body, &items.iter().copied().chain([item]).collect::<Vec<_>>())).collect()
+        }
+    }
+}
+
+fn between(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX)
+}
+
+/// In words.
+pub fn waits_for(on: &Awaited) -> String {
+    match on {
+        Awaited::Signal { name, correlation: None } => format!("signal {name}"),
+        Awaited::Signal { name, correlation: Some(correlation) } => format!("signal {name} with correlation {correlation}"),
+        Awaited::Approval { message } => format!("approval: {message}"),
+    }
+}
+
+fn kind(spec: &StepSpec) -> &'static str {
+    match spec {
+        StepSpec::Tool(_) => "tool",
+        StepSpec::Decision { .. } => "decision",
+        StepSpec::Parallel => "parallel",
+        StepSpec::Map { .. } => "map",
+        StepSpec::Scope { .. } => "scope",
+        StepSpec::Sleep(_) => "sleep",
+        StepSpec::Wait(_) => "wait",
+        StepSpec::Call { .. } => "call",
+    }
+}

@@ -1,0 +1,86 @@
+//! `counterfoil run`: a workflow to its end, with what happens shown as it happens.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use counterfoil_core::ids::WorkflowName;
+use counterfoil_core::{Caller, CanonicalJson, RunId, Tenant};
+use counterfoil_runtime::Runtime;
+use counterfoil_runtime::engine::{NewRun, RunError};
+use counterfoil_runtime::workflow::Workflow;
+
+use super::call::{name, read_json};
+use super::house::{House, config_refused};
+use super::progress::Progress;
+use crate::cli::{Global, RunArgs};
+use crate::output::{self, Exit, Refused};
+
+pub async fn run(global: &Global, args: &RunArgs) -> anyhow::Result<Exit> {
+    let caller: Caller = name("--caller", &args.caller)?;
+    let run: Option<RunId> = args.run.as_deref().map(|r| name("--run", r)).transpose()?;
+    let input = read_json("--input", &args.input)?;
+    let input = CanonicalJson::parse(&input).map_err(|e| Refused::usage("invalid_input", format!("--input: {e}; nothing was run")))?;
+    let file = Path::new(&args.workflow);
+    let read = if file.exists() { Some(Arc::new(Workflow::load(file).map_err(config_refused)?)) } else { None };
+    let house = House::open(global).await?;
+    let tenant = house.config.tenant.clone();
+    let workflow = match read {
+        Some(workflow) => workflow,
+        None => put_before(&house.runtime, &tenant, &args.workflow).await?,
+    };
+    let new = NewRun { tenant: tenant.clone(), caller, run, workflow, input, parent: None, tools: None };
+    let (run, fresh) = house.runtime.start_run(new).await.map_err(refused)?;
+    if !fresh && !global.json {
+        output::note(format_args!("the run {run} exists: going on with it"));
+    }
+    if args.detach {
+        if global.json {
+            output::json(&serde_json::json!({ "run": run, "new": fresh }));
+        } else {
+            output::data(&run);
+            output::note("started: `counterfoil serve` works on it, `counterfoil runs resume` does so here");
+        }
+        return Ok(Exit::Done);
+    }
+    see_through(global, &house, &tenant, &run).await
+}
+
+async fn put_before(runtime: &Runtime, tenant: &Tenant, typed: &str) -> anyhow::Result<Arc<Workflow>> {
+    let missing = || {
+        let message = format!("there is no file {typed}, and no workflow of that name was put; `counterfoil workflows list` shows them");
+        Refused::usage("unknown_workflow", message)
+    };
+    let Ok(name) = WorkflowName::new(typed) else { return Err(missing()) };
+    runtime.workflow(tenant, &name).await.map_err(refused)?.ok_or_else(missing)
+}
+
+/// Drives a run to its end, or as far as it comes before Ctrl-C, and shows it.
+pub async fn see_through(global: &Global, house: &House, tenant: &Tenant, run: &RunId) -> anyhow::Result<Exit> {
+    let runtime = &house.runtime;
+    let mut progress = Progress::new(global);
+    let driving = runtime.see_run_through(tenant, run);
+    let shown = progress.follow(runtime, tenant, run);
+    tokio::select! {
+        driven = driving => driven.map_err(refused)?,
+        followed = shown => followed?,
+        _ = tokio::signal::ctrl_c() => {
+            if !global.json {
+                output::note(format_args!("\nstopped here; nothing is lost. Go on with it:\n  counterfoil runs resume {run}"));
+            }
+        }
+    }
+    let view = runtime.run(tenant, run).await.map_err(refused)?;
+    progress.last(runtime, tenant, run).await?;
+    Ok(super::runs::show_end(global, &view))
+}
+
+/// A run's refusal with its code and exit.
+pub fn refused(error: RunError) -> anyhow::Error {
+    let code = error.code();
+    let exit = match &error {
+        RunError::Ledger(_) => return anyhow::Error::from(error),
+        RunError::Input(_) | RunError::Signal(_) | RunError::Name(_) | RunError::Definition { .. } => Exit::Usage,
+        _ => Exit::Refused,
+    };
+    Refused { exit, code, message: error.to_string(), detail: None }.into()
+}
