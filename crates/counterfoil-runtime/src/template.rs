@@ -11,11 +11,13 @@ mod expr;
 mod lexis;
 mod names;
 mod scope;
+mod stack;
 mod text;
 mod value;
 
 pub use expr::{DEPTH_MAX, EvalError, Expr, ExprError, SOURCE_BYTES_MAX, STEPS_MAX};
 pub use scope::{CALL_VARIABLES, Scope};
+pub(crate) use stack::on_large_stack;
 pub use text::{Part, TEXT_BYTES_MAX, TextTemplate};
 pub use value::ValueTemplate;
 

@@ -225,6 +225,8 @@ struct Building {
     /// As written: names that become numbers once all steps are known.
     needs: Vec<Option<Vec<String>>>,
     ways: Vec<Vec<Vec<String>>>,
+    /// By number: a step's position in an order in which each comes after those it needs.
+    positions: Vec<usize>,
     errors: Vec<PlanError>,
 }
 
@@ -345,11 +347,15 @@ impl Building {
         needs
     }
 
-    /// Refuses cycles. Each is told of once, by its first step.
+    /// Puts the steps in order, and refuses cycles. Each is told of once, by its first step.
     fn order(&mut self) {
         let mut waiting: Vec<usize> = self.nodes.iter().map(|n| n.needs.len()).collect();
         let mut free: Vec<usize> = (0..self.nodes.len()).filter(|at| waiting[*at] == 0).collect();
+        self.positions = vec![0; self.nodes.len()];
+        let mut position = 0;
         while let Some(at) = free.pop() {
+            self.positions[at] = position;
+            position += 1;
             for dependent in &self.nodes[at].dependents {
                 let left = &mut waiting[dependent.0 as usize];
                 *left -= 1;
@@ -363,23 +369,27 @@ impl Building {
             if waiting[at] == 0 || told.contains(&at) {
                 continue;
             }
-            // From a step that waits one always gets to another that waits, until one comes round.
+            // From a step that waits one always gets to another that waits, until one comes round, or was seen on the way to another cycle: then
+            // it only waits for that one.
             let mut path = vec![at];
-            let from = loop {
+            let mut seen = HashMap::from([(at, 0)]);
+            let round = loop {
                 let last = *path.last().expect("it begins with one");
                 let next =
                     self.nodes[last].needs.iter().map(|n| n.0 as usize).find(|n| waiting[*n] > 0).expect("it waits for one that waits");
-                if let Some(from) = path.iter().position(|seen| *seen == next) {
-                    break from;
+                if let Some(from) = seen.get(&next) {
+                    break &path[*from..];
                 }
+                if told.contains(&next) {
+                    break &[];
+                }
+                seen.insert(next, path.len());
                 path.push(next);
             };
-            let fresh = path.iter().all(|n| !told.contains(n));
             told.extend(path.iter().copied());
-            if fresh {
-                let round = &path[from..];
-                let names = round.iter().chain(&round[..1]).map(|n| self.nodes[*n].id.to_string()).collect();
-                self.wrong(NodeId(round[0] as u32), Wrong::Cycle(names));
+            if let Some(first) = round.first() {
+                let names = round.iter().chain([first]).map(|n| self.nodes[*n].id.to_string()).collect();
+                self.wrong(NodeId(*first as u32), Wrong::Cycle(names));
             }
         }
     }
@@ -394,10 +404,11 @@ impl Building {
             }
             let ways: Vec<BTreeSet<NodeId>> = ways.iter().map(|names| self.targets(node, names)).collect();
             let all: BTreeSet<NodeId> = ways.iter().flatten().copied().collect();
+            let last = self.last(all.iter().copied());
             let skips: Vec<Vec<NodeId>> = ways
                 .iter()
                 .map(|chosen| {
-                    let kept = self.after(chosen);
+                    let kept = self.after(chosen, last);
                     all.iter().filter(|target| !kept.contains(*target)).copied().collect()
                 })
                 .collect();
@@ -412,7 +423,8 @@ impl Building {
 
     fn targets(&mut self, node: NodeId, names: &[String]) -> BTreeSet<NodeId> {
         let mut targets = BTreeSet::new();
-        let followers = self.after(&BTreeSet::from([node]));
+        let last = self.last(names.iter().filter_map(|name| self.by_id.get(name.as_str()).copied()));
+        let followers = self.after(&BTreeSet::from([node]), last);
         for name in names {
             let found = self.by_id.get(name.as_str()).copied();
             match found.filter(|t| self.nodes[t.0 as usize].block == self.nodes[node.0 as usize].block) {
@@ -424,13 +436,17 @@ impl Building {
         targets
     }
 
-    /// These and all that follow them.
-    fn after(&self, of: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+    fn last(&self, of: impl Iterator<Item = NodeId>) -> usize {
+        of.map(|node| self.positions[node.0 as usize]).max().unwrap_or(0)
+    }
+
+    /// These and all that follow them, up to a position: what is behind it is not asked for, and of a long plan that is most.
+    fn after(&self, of: &BTreeSet<NodeId>, last: usize) -> BTreeSet<NodeId> {
         let mut after = of.clone();
         let mut todo: Vec<NodeId> = of.iter().copied().collect();
         while let Some(next) = todo.pop() {
             for dependent in &self.nodes[next.0 as usize].dependents {
-                if after.insert(*dependent) {
+                if self.positions[dependent.0 as usize] <= last && after.insert(*dependent) {
                     todo.push(*dependent);
                 }
             }

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::expr::Sees;
 use super::node::Value;
 use super::read::Spot;
+use super::sees::Sees;
 use crate::spec::CommandSpec;
 use crate::template::TextTemplate;
 

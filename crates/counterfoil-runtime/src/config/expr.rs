@@ -1,119 +1,73 @@
-//! Expressions and templates of the file: parsed, and held to the variables their place knows.
+//! Expressions and templates of a file: parsed, and held to what their place knows.
 //!
-//! What passes here can fail later only because of the data it meets. Each place sees what exists when it is evaluated: `args` before
-//! anything is sent, `response` once something answered, `result` once the effect is done.
+//! What passes here can fail later only because of the data it meets. What a place knows is said by whoever reads it, as [`Knows`]; each
+//! mistake stands in the line of the text it is in, however deep inside a value.
 
-use super::context::Context;
 use super::mistake::Mistake;
 use super::node::{Node, Value};
 use super::read::Spot;
-use super::suggest::nearest;
-use crate::template::{CALL_VARIABLES, Expr, ExprError, TextTemplate, ValueTemplate};
+use crate::template::{Expr, ExprError, TextTemplate, ValueTemplate};
 
-/// Which variables a place knows.
-#[derive(Debug, Clone, Copy)]
-pub struct Sees {
-    call: bool,
-    result: bool,
-    response: bool,
+/// What the expressions of a place may refer to.
+pub trait Knows {
+    /// Reports what `expr` refers to and is not there. `false`: there was some.
+    fn check(&self, spot: &Spot<'_>, expr: &Expr) -> bool;
 }
 
-impl Sees {
-    /// Only the arguments: what is decided before anything is sent.
-    pub const ARGS: Sees = Sees { call: false, result: false, response: false };
-    /// Everything about the call.
-    pub const CALL: Sees = Sees { call: true, result: false, response: false };
-
-    pub fn with_result(self) -> Self {
-        Self { result: true, ..self }
+/// An expression. `true`, `false` and numbers are expressions too.
+pub fn expr(spot: &Spot<'_>, knows: &dyn Knows) -> Option<Expr> {
+    let source = spot.printed()?;
+    let inner = source.trim().strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    if let Some(inner) = inner.filter(|inner| !inner.contains("${")) {
+        spot.report.add(spot.mistake("an expression is written here without ${ }").suggest(Some(inner.trim())));
+        return None;
     }
+    let expr = Expr::parse(&source).map_err(|error| spot.wrong(format!("not a CEL expression: {}", said(&error)))).ok()?;
+    knows.check(spot, &expr).then_some(expr)
+}
 
-    pub fn with_response(self) -> Self {
-        Self { response: true, ..self }
-    }
+/// A text with `${…}` in it.
+pub fn text(spot: &Spot<'_>, knows: &dyn Knows) -> Option<TextTemplate> {
+    template(spot, spot.text()?, knows)
+}
 
-    fn names(self) -> Vec<&'static str> {
-        let mut names = if self.call { CALL_VARIABLES.to_vec() } else { vec!["args"] };
-        names.extend(self.result.then_some("result"));
-        names.extend(self.response.then_some("response"));
-        names
+/// Likewise, where a number or boolean stands for its text.
+pub fn printed(spot: &Spot<'_>, knows: &dyn Knows) -> Option<TextTemplate> {
+    template(spot, &spot.printed()?, knows)
+}
+
+/// Any value with `${…}` in its texts.
+pub fn value(spot: &Spot<'_>, knows: &dyn Knows) -> Option<ValueTemplate> {
+    let below = |node: &Node, path: String| value(&Spot { node, path, report: spot.report, named: node.place }, knows);
+    match &spot.node.value {
+        Value::String(text) => template(spot, text, knows).map(ValueTemplate::text),
+        // All of them before the first that is wrong counts: every mistake is to show.
+        Value::List(items) => {
+            let items: Vec<_> = items.iter().enumerate().map(|(i, node)| below(node, format!("{}[{i}]", spot.path))).collect();
+            items.into_iter().collect::<Option<_>>().map(ValueTemplate::list)
+        }
+        Value::Map(entries) => {
+            let members: Vec<_> = entries
+                .iter()
+                .map(|(key, node)| {
+                    let path = format!("{}.{}", spot.path, key.text);
+                    let literal = !key.text.contains("${");
+                    if !literal {
+                        spot.report.add(Mistake::new(key.place, &path, "a name cannot hold an expression, only a value can"));
+                    }
+                    below(node, path).filter(|_| literal).map(|value| (key.text.clone(), value))
+                })
+                .collect();
+            members.into_iter().collect::<Option<_>>().map(ValueTemplate::object)
+        }
+        _ => Some(ValueTemplate::literal(spot.node.to_json())),
     }
 }
 
-impl Context<'_> {
-    /// An expression. `true`, `false` and numbers are expressions too.
-    pub fn expr(&self, spot: &Spot<'_>, sees: Sees) -> Option<Expr> {
-        let source = spot.printed()?;
-        let inner = source.trim().strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
-        if let Some(inner) = inner.filter(|inner| !inner.contains("${")) {
-            spot.report.add(spot.mistake("an expression is written here without ${ }").suggest(Some(inner.trim())));
-            return None;
-        }
-        let expr = Expr::parse(&source).map_err(|error| spot.wrong(format!("not a CEL expression: {}", said(&error)))).ok()?;
-        self.variables(spot, &[&expr], sees).then_some(expr)
-    }
-
-    /// A text with `${…}` in it.
-    pub fn text(&self, spot: &Spot<'_>, sees: Sees) -> Option<TextTemplate> {
-        self.template(spot, spot.text()?, sees)
-    }
-
-    /// Likewise, where a number or boolean stands for its text.
-    pub fn printed(&self, spot: &Spot<'_>, sees: Sees) -> Option<TextTemplate> {
-        self.template(spot, &spot.printed()?, sees)
-    }
-
-    /// Any value with `${…}` in its texts.
-    pub fn value(&self, spot: &Spot<'_>, sees: Sees) -> Option<ValueTemplate> {
-        // Leaf by leaf first: each mistake then has its own line.
-        if !self.leaves(spot, sees) {
-            return None;
-        }
-        ValueTemplate::parse(&spot.node.to_json()).map_err(|error| spot.wrong(error.to_string())).ok()
-    }
-
-    fn leaves(&self, spot: &Spot<'_>, sees: Sees) -> bool {
-        let below = |node: &Node, path: String| {
-            let leaf = Spot { node, path, report: spot.report, named: node.place };
-            self.leaves(&leaf, sees)
-        };
-        match &spot.node.value {
-            Value::String(text) => self.template(spot, text, sees).is_some(),
-            Value::List(items) => items.iter().enumerate().fold(true, |ok, (i, node)| below(node, format!("{}[{i}]", spot.path)) && ok),
-            Value::Map(entries) => entries.iter().fold(true, |ok, (key, node)| {
-                let path = format!("{}.{}", spot.path, key.text);
-                let literal = !key.text.contains("${");
-                if !literal {
-                    spot.report.add(Mistake::new(key.place, &path, "a name cannot hold an expression, only a value can"));
-                }
-                below(node, path) && literal && ok
-            }),
-            _ => true,
-        }
-    }
-
-    fn template(&self, spot: &Spot<'_>, text: &str, sees: Sees) -> Option<TextTemplate> {
-        let template = TextTemplate::parse(text).map_err(|error| spot.wrong(said(&error))).ok()?;
-        self.variables(spot, &template.exprs(), sees).then_some(template)
-    }
-
-    /// Reports variables that this place does not know.
-    fn variables(&self, spot: &Spot<'_>, exprs: &[&Expr], sees: Sees) -> bool {
-        let known = sees.names();
-        let mut ok = true;
-        for expr in exprs {
-            for name in expr.variables().iter().filter(|name| !known.contains(&name.as_str())) {
-                ok = false;
-                spot.report.add(unknown(spot, name, sees).allowed(known.iter().copied()));
-            }
-            if sees.call {
-                for name in expr.env_names() {
-                    ok &= self.env_name(spot, &name).is_some();
-                }
-            }
-        }
-        ok
-    }
+fn template(spot: &Spot<'_>, text: &str, knows: &dyn Knows) -> Option<TextTemplate> {
+    let template = TextTemplate::parse(text).map_err(|error| spot.wrong(said(&error))).ok()?;
+    let strange = template.exprs().iter().filter(|expr| !knows.check(spot, expr)).count();
+    (strange == 0).then_some(template)
 }
 
 /// The error without what the grammar would have accepted instead, which is nearly everything.
@@ -124,18 +78,4 @@ fn said(error: &ExprError) -> String {
         Some(at) => format!("{message} (after {at} bytes)"),
         None => message.to_owned(),
     }
-}
-
-fn unknown(spot: &Spot<'_>, name: &str, sees: Sees) -> Mistake {
-    let mistake = match name {
-        "result" => spot.mistake("result is not known here: it is there once the effect is done, in verify and undo"),
-        "response" => spot.mistake("response is not known here: it is there once an answer came, in result, happened and holds"),
-        // Somebody thought of the shell.
-        _ if name.len() > 1 && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') => {
-            let message = format!("there is no variable {name} here");
-            return spot.mistake(message).suggest(sees.call.then(|| format!("env.{name}")));
-        }
-        _ => spot.mistake(format!("there is no variable {name} here")),
-    };
-    mistake.suggest(nearest(name, sees.names()))
 }

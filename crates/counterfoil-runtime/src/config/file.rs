@@ -4,8 +4,8 @@
 //! tool, which alone knows what the expression became.
 
 use super::context::Context;
-use super::expr::Sees;
 use super::read::Spot;
+use super::sees::Sees;
 use crate::spec::{FileChange, FileSpec};
 use crate::template::TextTemplate;
 

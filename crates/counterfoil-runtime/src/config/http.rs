@@ -8,8 +8,8 @@ use std::sync::Arc;
 use http::header::{HeaderName, HeaderValue};
 
 use super::context::Context;
-use super::expr::Sees;
 use super::read::{Fields, Spot};
+use super::sees::Sees;
 use super::suggest::nearest;
 use super::units;
 use crate::spec::{HttpBody, HttpSpec, ServerError, StatusClasses, StatusRange};

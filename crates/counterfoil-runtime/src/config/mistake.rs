@@ -90,7 +90,7 @@ pub struct ConfigErrors {
 }
 
 impl ConfigErrors {
-    pub(super) fn new(file: &Path, source: &str, mut mistakes: Vec<Mistake>) -> Self {
+    pub(crate) fn new(file: &Path, source: &str, mut mistakes: Vec<Mistake>) -> Self {
         // The sort is stable: mistakes of one place stay in the order they were found.
         mistakes.sort_by_key(|mistake| mistake.place.map(|place| (place.line, place.column)));
         mistakes.dedup();

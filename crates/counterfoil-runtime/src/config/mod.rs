@@ -9,23 +9,25 @@ mod check;
 mod command;
 mod context;
 mod environment;
-mod expr;
+pub(crate) mod expr;
 mod file;
 mod http;
 mod keywords;
-mod mistake;
-mod node;
-mod policy;
-mod read;
-mod report;
-mod schema;
+pub(crate) mod mistake;
+pub(crate) mod node;
+pub(crate) mod policy;
+pub(crate) mod read;
+pub(crate) mod report;
+pub(crate) mod schema;
+mod sees;
+pub(crate) mod source;
 mod starter;
 mod store;
-mod suggest;
+pub(crate) mod suggest;
 mod syntax;
 mod tool;
 mod top;
-mod tree;
+pub(crate) mod tree;
 pub mod units;
 
 use std::fmt;
@@ -71,7 +73,7 @@ impl Config {
     /// Reads a file, with the environment of this process.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
         let path = path.as_ref();
-        let text = read_file(path).map_err(|why| ConfigErrors::new(path, "", vec![Mistake::of_file(why)]))?;
+        let text = source::CONFIG.read(path).map_err(|why| ConfigErrors::new(path, "", vec![Mistake::of_file(why)]))?;
         Self::parse(&text, path, &Environment::of_process())
     }
 
@@ -122,26 +124,6 @@ impl fmt::Debug for Config {
             .field("path", &self.path)
             .finish()
     }
-}
-
-fn read_file(path: &Path) -> Result<String, String> {
-    use std::io::{ErrorKind, Read as _};
-    let mut bytes = Vec::new();
-    // One byte more than allowed tells "too long" without reading all of it.
-    let limit = tree::FILE_BYTES_MAX as u64 + 1;
-    let read = std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
-    match read {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err("there is no such file; `counterfoil init` writes one to start from".into());
-        }
-        Err(error) => return Err(format!("cannot be read: {error}")),
-        Ok(_) => {}
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-        format!("is not UTF-8 text; the first wrong byte is in line {line}")
-    })
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ pub fn arg_paths(spot: &Spot<'_>) -> Option<Vec<ArgPath>> {
     Some(paths)
 }
 
-fn retry(spot: &Spot<'_>) -> Option<RetryPolicy> {
+pub fn retry(spot: &Spot<'_>) -> Option<RetryPolicy> {
     let mut retry = RetryPolicy::default();
     if spot.is_off() {
         return Some(RetryPolicy { attempts: 1, ..retry });

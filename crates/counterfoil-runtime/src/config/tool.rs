@@ -7,9 +7,9 @@ use counterfoil_core::ToolName;
 use counterfoil_core::policy::{EffectClass, Policy, Repeat};
 
 use super::context::Context;
-use super::expr::Sees;
 use super::http::Purpose;
 use super::read::{Fields, Spot, Stranger};
+use super::sees::Sees;
 use super::{MODES, command, file, http, policy, schema};
 
 use crate::mode::Mode;

@@ -9,21 +9,23 @@ use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span, Tag};
 
 use super::mistake::{Mistake, Place};
 use super::node::{Key, Node, Value, plain};
+use super::source::{CONFIG, Kind};
 use super::suggest::nearest;
 use super::syntax;
 
-/// A config for people is a few hundred lines.
-pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Everything that walks the tree recurses; this keeps the stack small.
 pub const DEPTH_MAX: usize = 64;
-/// All values together, those that aliases repeat included.
-const NODES_MAX: usize = 100_000;
 
 /// The file's only document (`None`: it is empty), and what is wrong with it as YAML.
 pub fn parse(text: &str) -> (Option<Node>, Vec<Mistake>) {
-    let mut builder = Builder::default();
-    if text.len() > FILE_BYTES_MAX {
-        builder.mistakes.push(Mistake::of_file(format!("is {} bytes long; at most {FILE_BYTES_MAX} are read", text.len())));
+    parse_as(&CONFIG, text)
+}
+
+/// Likewise, of a file of another kind.
+pub fn parse_as(kind: &Kind, text: &str) -> (Option<Node>, Vec<Mistake>) {
+    let mut builder = Builder { kind: *kind, ..Builder::default() };
+    if text.len() > kind.bytes_max {
+        builder.mistakes.push(Mistake::of_file(format!("is {} bytes long; at most {} are read", text.len(), kind.bytes_max)));
         return (None, builder.mistakes);
     }
     let options = granit_parser::options! {
@@ -49,6 +51,7 @@ pub fn parse(text: &str) -> (Option<Node>, Vec<Mistake>) {
 
 #[derive(Default)]
 struct Builder {
+    kind: Kind,
     root: Option<Node>,
     documents: usize,
     open: Vec<Open>,
@@ -115,7 +118,7 @@ impl Builder {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(stop(place, "a second document (---) starts here; a config file has one"));
+                    return Err(stop(place, format!("a second document (---) starts here; {} has one", self.kind.name)));
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -252,8 +255,9 @@ impl Builder {
 
     fn count(&mut self, nodes: usize, place: Place) -> Result<(), Box<Mistake>> {
         self.nodes += nodes;
-        if self.nodes > NODES_MAX {
-            let message = format!("the file unfolds to more than {NODES_MAX} values here; aliases repeat what they name");
+        let nodes_max = self.kind.nodes_max;
+        if self.nodes > nodes_max {
+            let message = format!("the file unfolds to more than {nodes_max} values here; aliases repeat what they name");
             return Err(stop(place, message));
         }
         Ok(())

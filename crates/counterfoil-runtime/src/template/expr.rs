@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::names::Names;
 use super::scope::Scope;
-use super::{arithmetic, convert, lexis};
+use super::{arithmetic, convert, lexis, stack};
 
 /// Longest source of one expression. Longer ones belong into code.
 pub const SOURCE_BYTES_MAX: usize = 4096;
@@ -122,6 +122,16 @@ impl Expr {
         self.0.names.env.iter().cloned().collect()
     }
 
+    /// The members of `steps` it names, as `steps.X` or `steps["X"]`, so that a workflow can tell whether they have ended by then.
+    pub fn step_names(&self) -> Vec<String> {
+        self.0.names.steps.iter().cloned().collect()
+    }
+
+    /// Whether it reads `steps` in another way too, which leaves open which of them.
+    pub fn reads_steps_whole(&self) -> bool {
+        self.0.names.steps_whole
+    }
+
     pub fn eval(&self, scope: &Scope) -> Result<serde_json::Value, EvalError> {
         convert::to_json(&self.resolve(scope)?).map_err(|reason| self.error(reason))
     }
@@ -167,9 +177,7 @@ impl Expr {
     }
 }
 
-/// The parser recurses through some twenty functions for each bracket: an unoptimised build needs more than a worker's 2 MiB for 30 of them.
-const PARSER_STACK_BYTES: usize = 32 << 20;
-
+/// The parser recurses, and may give up on what it does not understand.
 fn parse_on_large_stack(source: &str) -> Result<(IdedExpr, Names), ExprError> {
     let parse = || {
         let mut ast = arithmetic::environment().parser().parse(source).map_err(|errors| first_error(source, &errors))?;
@@ -180,11 +188,9 @@ fn parse_on_large_stack(source: &str) -> Result<(IdedExpr, Names), ExprError> {
         arithmetic::allow_mixed_arithmetic(&mut ast);
         Ok((ast, names))
     };
-    std::thread::scope(|threads| {
-        let parser = std::thread::Builder::new().stack_size(PARSER_STACK_BYTES).spawn_scoped(threads, parse);
-        let parser = parser.map_err(|e| ExprError::new(None, format!("no thread to parse on: {e}")))?;
-        parser.join().unwrap_or_else(|_| Err(ExprError::new(None, "the parser gave up on this expression")))
-    })
+    let parse = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(parse));
+    let parsed = stack::on_large_stack(parse).map_err(|e| ExprError::new(None, format!("no thread to parse on: {e}")))?;
+    parsed.unwrap_or_else(|_| Err(ExprError::new(None, "the parser gave up on this expression")))
 }
 
 fn too_deep(depth: usize) -> ExprError {

@@ -12,6 +12,10 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr as Node, IdedExpr, LiteralValue
 pub(super) struct Names {
     pub variables: BTreeSet<String>,
     pub env: BTreeSet<String>,
+    /// Members of `steps`.
+    pub steps: BTreeSet<String>,
+    /// `steps` without a literal member: any of them, for all one can tell.
+    pub steps_whole: bool,
     pub depth: usize,
     pub loops: usize,
 }
@@ -40,20 +44,28 @@ impl Names {
                 let name = name.strip_prefix('.').unwrap_or(name);
                 if !name.starts_with('@') && !bound.contains(&name) && !is_type(name) {
                     self.variables.insert(name.to_owned());
+                    self.steps_whole |= name == "steps";
                 }
             }
             Node::Select(select) => {
                 if is_env(&select.operand) && !select.test {
                     self.env.insert(select.field.clone());
                 }
-                self.walk(&select.operand, bound, inner);
+                if is_steps(&select.operand, bound) {
+                    self.step(&select.field, inner);
+                } else {
+                    self.walk(&select.operand, bound, inner);
+                }
             }
             Node::Call(call) => {
                 if let [map, IdedExpr { expr: Node::Literal(LiteralValue::String(name)), .. }] = &call.args[..]
                     && call.func_name == operators::INDEX
-                    && is_env(map)
                 {
-                    self.env.insert(name.inner().to_owned());
+                    if is_env(map) {
+                        self.env.insert(name.inner().to_owned());
+                    } else if is_steps(map, bound) {
+                        return self.step(name.inner(), inner);
+                    }
                 }
                 if searches(call) {
                     self.loops = self.loops.max(at.loops + 1);
@@ -81,6 +93,13 @@ impl Names {
         }
     }
 
+    /// A named member of `steps`, whose two parts are one deeper.
+    fn step(&mut self, name: &str, inner: Nesting) {
+        self.depth = self.depth.max(inner.depth);
+        self.variables.insert("steps".to_owned());
+        self.steps.insert(name.to_owned());
+    }
+
     fn walk_entry<'a>(&mut self, entry: &'a EntryExpr, bound: &mut Vec<&'a str>, at: Nesting) {
         match entry {
             EntryExpr::StructField(field) => self.walk(&field.value, bound, at),
@@ -104,6 +123,11 @@ fn searches(call: &CallExpr) -> bool {
 
 fn is_env(expr: &IdedExpr) -> bool {
     matches!(&expr.expr, Node::Ident(name) if name == "env")
+}
+
+/// Whether this is the variable `steps`, and not a loop's own of that name.
+fn is_steps(expr: &IdedExpr, bound: &[&str]) -> bool {
+    matches!(&expr.expr, Node::Ident(name) if name.strip_prefix('.').unwrap_or(name) == "steps") && !bound.contains(&"steps")
 }
 
 /// Names CEL itself gives a meaning to.

@@ -103,6 +103,26 @@ fn variables_are_those_of_the_scope_only() {
 }
 
 #[test]
+fn an_expression_tells_which_steps_it_names() {
+    let check = |source: &str, names: &[&str], whole: bool| {
+        let expr = Expr::parse(source).unwrap();
+        assert_eq!((expr.step_names(), expr.reads_steps_whole()), (names.iter().map(|n| (*n).to_owned()).collect(), whole), "{source}");
+        assert_eq!(expr.variables().contains(&"steps".to_owned()), whole || !names.is_empty(), "{source}");
+    };
+    check("steps.b.result + steps['a'].result", &["a", "b"], false);
+    check("has(steps.a) && has(steps.b.error)", &["a", "b"], false);
+    check("[1].map(x, steps.a.result[x])", &["a"], false);
+    check(".steps.a", &["a"], false);
+    check("steps", &[], true);
+    check("steps[input.x].result + steps.a.result", &["a"], true);
+    check("steps.map(name, name)", &[], true);
+    check("size(steps) > 0", &[], true);
+    // A loop's own variable, and a member of something else.
+    check("[1].map(steps, steps.x)", &[], false);
+    check("input.steps.a", &[], false);
+}
+
+#[test]
 fn work_is_bounded_by_the_data() {
     let list: Vec<u32> = (0..5000).collect();
     let scope = Scope::new().with("l", &json!(list));

@@ -27,6 +27,24 @@ impl ValueTemplate {
         Ok(Self { root: parse(value, &mut Vec::new())? })
     }
 
+    /// What holds no expression.
+    pub(crate) fn literal(value: serde_json::Value) -> Self {
+        Self { root: Node::Literal(value) }
+    }
+
+    pub(crate) fn text(text: TextTemplate) -> Self {
+        Self { root: leaf(text) }
+    }
+
+    pub(crate) fn list(items: Vec<Self>) -> Self {
+        Self { root: Node::List(items.into_iter().map(|item| item.root).collect()) }
+    }
+
+    /// Names are literal.
+    pub(crate) fn object(members: Vec<(String, Self)>) -> Self {
+        Self { root: Node::Object(members.into_iter().map(|(name, value)| (name, value.root)).collect()) }
+    }
+
     pub fn render(&self, scope: &Scope) -> Result<serde_json::Value, EvalError> {
         render(&self.root, scope)
     }
@@ -52,7 +70,7 @@ fn parse(value: &serde_json::Value, path: &mut Vec<String>) -> Result<Node, Expr
         return Err(ExprError { path: here(path), ..ExprError::new(None, format!("nested deeper than {DEPTH_MAX} levels")) });
     }
     match value {
-        serde_json::Value::String(text) => leaf(text).map_err(|e| ExprError { path: here(path), ..e }),
+        serde_json::Value::String(text) => TextTemplate::parse(text).map(leaf).map_err(|e| ExprError { path: here(path), ..e }),
         serde_json::Value::Array(list) => {
             let nodes = list.iter().enumerate().map(|(i, value)| {
                 path.push(i.to_string());
@@ -78,13 +96,12 @@ fn parse(value: &serde_json::Value, path: &mut Vec<String>) -> Result<Node, Expr
     }
 }
 
-fn leaf(text: &str) -> Result<Node, ExprError> {
-    let template = TextTemplate::parse(text)?;
-    Ok(match (template.parts(), template.literal()) {
+fn leaf(template: TextTemplate) -> Node {
+    match (template.parts(), template.literal()) {
         ([Part::Expr(expr)], _) => Node::Expr(expr.clone()),
         (_, Some(text)) => Node::Literal(text.into()),
         _ => Node::Text(template),
-    })
+    }
 }
 
 fn render(node: &Node, scope: &Scope) -> Result<serde_json::Value, EvalError> {

@@ -3,6 +3,15 @@
 //! A workflow without a mistake is all there is: it was read whole, every expression in it is parsed and sees only what exists when it is evaluated. It
 //! is known by the digest of its text, so that a run keeps the one it began with.
 
+mod act;
+mod around;
+mod check;
+mod ended;
+mod inside;
+mod mention;
+mod read;
+mod steps;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,3 +139,6 @@ pub enum Confirm {
     OnRecovery,
     Always,
 }
+
+#[cfg(test)]
+mod tests;
