@@ -245,22 +245,21 @@ impl Live {
         loop {
             if self.book.lock().stale || self.book.moved(&self.runtime).await? {
                 self.book.renew(&self.runtime).await?;
-                let (owned, over) = (self.book.lock().owned(), self.over());
-                if over {
-                    return Ok(Rest::Ended);
-                }
-                if !owned {
-                    return Ok(Rest::Elsewhere);
-                }
             }
-            let Some(advanced) = self.advance().await? else { continue };
-            self.begin(advanced)?;
-            self.stop();
-            self.unwind();
-            if self.over() && self.steps.is_empty() {
+            if self.over() {
                 self.tell_parent().await?;
                 return Ok(Rest::Ended);
             }
+            if !self.book.lock().owned() {
+                return Ok(Rest::Elsewhere);
+            }
+            let Some(advanced) = self.advance().await? else { continue };
+            if self.over() {
+                continue;
+            }
+            self.begin(advanced)?;
+            self.stop();
+            self.unwind();
             if self.steps.is_empty() && self.said.is_empty() {
                 let due = self.next_look();
                 let now = self.runtime.now();

@@ -59,7 +59,7 @@ fn mistake(reading: &Reading<'_>, names: &Names<'_>, error: &PlanError) -> Mista
         Wrong::TargetNotAfter(name, _) => (named(TARGETS, name), None),
         Wrong::JoinTooMany(..) | Wrong::JoinNone => (field(&["parallel", "join"]), None),
         Wrong::Cycle(_) => (field(&["needs"]), None),
-        Wrong::Unreachable(_) | Wrong::Empty | Wrong::TooDeep(_) | Wrong::TooMany(_) => (step.clone(), None),
+        Wrong::Unreachable(_) | Wrong::Empty | Wrong::TooDeep(_) | Wrong::TooMany(_) | Wrong::PathTooLong(_) => (step.clone(), None),
     };
     let message = match &error.wrong {
         Wrong::TargetNotAfter(name, own) if name == own => "it names itself as a step that is to run".into(),

@@ -59,7 +59,8 @@ impl Progress {
                 output::note(line);
             }
         }
-        let dealt: Vec<_> = facts.sagas.iter().flat_map(|saga| saga.of.iter().filter_map(|step| Some((step, saga.dealt.get(step)?)))).collect();
+        let dealt: Vec<_> =
+            facts.sagas.iter().flat_map(|saga| saga.of.iter().filter_map(|step| Some((step, saga.dealt.get(step)?)))).collect();
         for (step, how) in dealt.iter().skip(self.undone) {
             match how {
                 Ok(how) => output::note(format_args!("  ↩ {step}  {}", how.word())),

@@ -83,8 +83,7 @@ async fn signal(global: &Global, args: &RunsSignalArgs) -> anyhow::Result<Exit> 
     let payload = Json::parse(&payload).map_err(|e| Refused::usage("invalid_signal", format!("--payload: {e}; nothing was sent")))?;
     let house = House::open(global).await?;
     let id = args.id.clone().unwrap_or_else(|| house.runtime.execution_id());
-    let signal =
-        Signal { id, name: args.name.clone(), correlation: args.correlation.clone(), payload, by: args.go.who.by.clone() };
+    let signal = Signal { id, name: args.name.clone(), correlation: args.correlation.clone(), payload, by: args.go.who.by.clone() };
     let heard = house.runtime.signal_run(&house.config.tenant, &run, signal).await;
     go_on(global, &house, run, heard, &args.go).await
 }
@@ -130,7 +129,9 @@ async fn list(global: &Global, args: &RunsListArgs) -> anyhow::Result<Exit> {
         let runs: Vec<_> = page
             .found
             .iter()
-            .map(|f| serde_json::json!({ "run": f.summary.run, "state": f.summary.state, "at": time(f.at), "due": f.summary.due.map(time) }))
+            .map(
+                |f| serde_json::json!({ "run": f.summary.run, "state": f.summary.state, "at": time(f.at), "due": f.summary.due.map(time) }),
+            )
             .collect();
         output::json(&serde_json::json!({ "runs": runs, "next": page.next.map(|p| p.0) }));
         return Ok(Exit::Done);
@@ -215,7 +216,10 @@ pub fn show_end(global: &Global, view: &RunView) -> Exit {
             let why = failed.error.as_ref().map(|e| e.message.as_str()).unwrap_or_default();
             output::note(format_args!("  not undone: {}  {why}", failed.step));
         }
-        output::note(format_args!("  try again: counterfoil runs undo {}   or, when it is dealt with: counterfoil runs skip {} STEP", view.run, view.run));
+        output::note(format_args!(
+            "  try again: counterfoil runs undo {}   or, when it is dealt with: counterfoil runs skip {} STEP",
+            view.run, view.run
+        ));
     }
     exit_of(view)
 }

@@ -1,6 +1,5 @@
 //! `counterfoil workflows`: workflow files, and those that were put.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use counterfoil_core::ids::WorkflowName;
@@ -39,7 +38,10 @@ pub async fn run(global: &Global, args: &WorkflowsArgs) -> anyhow::Result<Exit> 
             let house = House::open(global).await?;
             let found = house.runtime.workflow(&house.config.tenant, &name).await.map_err(refused)?;
             let Some(workflow) = found else {
-                return Err(Refused::refused("unknown_workflow", format!("there is no workflow {name}; `counterfoil workflows put FILE` keeps one")));
+                return Err(Refused::refused(
+                    "unknown_workflow",
+                    format!("there is no workflow {name}; `counterfoil workflows put FILE` keeps one"),
+                ));
             };
             if global.json {
                 output::json(&serde_json::json!({ "workflow": workflow.name, "definition": workflow.digest, "text": &*workflow.text }));
@@ -62,7 +64,7 @@ fn check(global: &Global, files: &[std::path::PathBuf]) -> anyhow::Result<Exit> 
     }
     let mut wrong = Vec::new();
     for file in files {
-        match Workflow::load::<&Path>(file) {
+        match Workflow::load(file) {
             Ok(workflow) if !global.json => {
                 output::note(format_args!("{}: {} steps, no mistakes", file.display(), workflow.steps.len()));
             }
@@ -80,7 +82,8 @@ fn check(global: &Global, files: &[std::path::PathBuf]) -> anyhow::Result<Exit> 
 
 async fn list(global: &Global) -> anyhow::Result<Exit> {
     let house = House::open(global).await?;
-    let query = Query { kind: StreamKind::Workflow, states: vec!["registered"], limit: 1000, ..Query::effects(house.config.tenant.clone()) };
+    let query =
+        Query { kind: StreamKind::Workflow, states: vec!["registered"], limit: 1000, ..Query::effects(house.config.tenant.clone()) };
     let found = house.runtime.ledger().all_of(query).await?;
     if global.json {
         let workflows: Vec<_> =
