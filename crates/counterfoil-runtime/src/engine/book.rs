@@ -68,7 +68,8 @@ impl Book {
         Ok(!pages.busy && newest.version.0 != pages.run.version)
     }
 
-    /// Records what `say` notes in the run, if it is this worker's. `false`: it is not any more, or the book was stale; nothing was written.
+    /// Records what `say` notes in the run. `false`: nothing was written, since it is not this worker's run any more, the book is stale, or another record
+    /// is on its way.
     pub async fn record(
         &self,
         runtime: &Runtime,
@@ -76,23 +77,27 @@ impl Book {
     ) -> Result<bool, RunError> {
         let written = {
             let mut pages = self.lock();
+            if !pages.writable() {
+                return Ok(false);
+            }
             match pages.write(self, runtime.inner.clock.now(), say).map_err(|source| self.unreadable(source))? {
                 Some(write) => runtime.inner.ledger.append(vec![write]),
-                None => return Ok(!pages.stale && pages.owned()),
+                None => return Ok(true),
             }
         };
-        match written.await {
+        self.written(written.await)
+    }
+
+    fn written(&self, written: Result<(), LedgerError>) -> Result<bool, RunError> {
+        let mut pages = self.lock();
+        match written {
             Ok(()) => {
-                self.lock().arrived();
+                pages.arrived();
                 Ok(true)
             }
-            Err(LedgerError::Conflict) => {
-                self.lock().lost();
-                Ok(false)
-            }
             Err(error) => {
-                self.lock().lost();
-                Err(error.into())
+                pages.lost();
+                if let LedgerError::Conflict = error { Ok(false) } else { Err(error.into()) }
             }
         }
     }
@@ -115,23 +120,13 @@ impl Book {
                 let owned = RunEntry::Owned { at: now, worker: inner.ledger.worker().clone(), fence, lease_until: now + OWNER_LEASE };
                 pages.fence = Some(fence);
                 let noted = |run: &mut Run| run.note(&owned).map(|()| vec![owned]);
-                pages.write_any(self, now, noted).map_err(|source| self.unreadable(source))?
+                pages.write(self, now, noted).map_err(|source| self.unreadable(source))?
             };
             let Some(write) = write else { return Ok(true) };
-            match inner.ledger.append(vec![write]).await {
-                Ok(()) => {
-                    self.lock().arrived();
-                    return Ok(true);
-                }
-                Err(LedgerError::Conflict) => {
-                    self.lock().lost();
-                    self.renew(runtime).await?;
-                }
-                Err(error) => {
-                    self.lock().lost();
-                    return Err(error.into());
-                }
+            if self.written(inner.ledger.append(vec![write]).await)? {
+                return Ok(true);
             }
+            self.renew(runtime).await?;
         }
     }
 
@@ -151,28 +146,23 @@ impl Pages {
         !self.stale && self.run.step(step).is_some_and(|known| matches!(known.state, StepState::Ended { .. }))
     }
 
-    /// The write of what `say` notes, by the run's owner. `None`: not its owner, not now, or nothing to say.
+    /// Its owner may write now: the book is up to date, and no other record is on its way.
+    pub fn writable(&self) -> bool {
+        self.owned() && !self.stale && !self.busy
+    }
+
+    /// The run has ended, and the ledger knows it.
+    pub fn over(&self) -> bool {
+        !self.stale && !self.busy && self.run.state().is_end()
+    }
+
+    /// The write of what `say` notes. `None`: nothing to say.
     pub fn write(
         &mut self,
         book: &Book,
         now: Timestamp,
         say: impl FnOnce(&mut Run) -> Result<Vec<RunEntry>, RunFoldError>,
     ) -> Result<Option<Write>, RunFoldError> {
-        if !self.owned() {
-            return Ok(None);
-        }
-        self.write_any(book, now, say)
-    }
-
-    fn write_any(
-        &mut self,
-        book: &Book,
-        now: Timestamp,
-        say: impl FnOnce(&mut Run) -> Result<Vec<RunEntry>, RunFoldError>,
-    ) -> Result<Option<Write>, RunFoldError> {
-        if self.stale || self.busy {
-            return Ok(None);
-        }
         // Until it is known that the ledger has it.
         self.stale = true;
         let entries = say(&mut self.run)?;

@@ -71,6 +71,9 @@ impl Follow {
         let now = self.runtime.now();
         let mut advanced = Advanced::default();
         let mut pages = self.book.lock();
+        if !pages.writable() {
+            return Vec::new();
+        }
         let write = pages.write(&self.book, now, |run| {
             let mut entries = vec![RunEntry::StepEnded { at: now, step: self.step.clone(), how }];
             run.note(&entries[0])?;

@@ -24,7 +24,7 @@ use super::advance::{Advanced, advance};
 use super::book::{self, Book};
 use super::follow::Follow;
 use super::step::{NotNow, Prepared};
-use super::unwind::{Unwound, operator_of};
+use super::unwind::{self, Unwound, operator_of};
 use crate::answer::{Answer, AnswerError, Status};
 use crate::drive::STEP_STOPPED;
 use crate::ledger::{LedgerError, Sealed, next_receipt};
@@ -253,6 +253,11 @@ impl Live {
             if !self.book.lock().owned() {
                 return Ok(Rest::Elsewhere);
             }
+            if self.book.lock().busy {
+                // A step's outcome is on its way, and with it what it means for the run.
+                self.wait().await;
+                continue;
+            }
             let Some(advanced) = self.advance().await? else { continue };
             if self.over() {
                 continue;
@@ -285,7 +290,7 @@ impl Live {
     }
 
     fn over(&self) -> bool {
-        self.book.lock().run.state().is_end()
+        self.book.lock().over()
     }
 
     /// Secrets are digested while a step is prepared, which waits for nothing: so their salt is fetched before.
@@ -573,7 +578,7 @@ impl Runtime {
                 why: format!("it waits for approval: counterfoil effects approve {}", effect.key),
             },
             State::InDoubt(_) => What::Held {
-                until: now + HELD_LOOK,
+                until: unwind::look_at_doubt(effect, now),
                 why: format!("it is not known whether it happened: counterfoil effects resolve {}", effect.key),
             },
             State::Running(_) => again("another worker is at it".into()),

@@ -18,6 +18,9 @@ const HELD_LOOK: Duration = Duration::from_secs(60);
 /// How long until an undo that is under way elsewhere is looked at again.
 const UNDER_WAY_LOOK: Duration = Duration::from_secs(1);
 
+/// A doubt is not asked about more often than this.
+const ASK_AGAIN_MIN: Duration = Duration::from_millis(200);
+
 /// What came of it.
 pub(crate) enum Unwound {
     Dealt(Result<Undone, Failure>),
@@ -53,9 +56,9 @@ impl Runtime {
             State::Done(_) | State::UndoFailed { .. } | State::Undoing { .. } | State::Cancelled { late: Some(_), .. } => {
                 self.undo_now(key, operator).await
             }
-            State::InDoubt(_) => Ok(held(now, key, "it is not known whether it happened")),
+            State::InDoubt(_) => Ok(held(look_at_doubt(&effect, now), key, "it is not known whether it happened")),
             State::Cancelled { late: None, .. } if effect.doubtful() => {
-                Ok(held(now, key, "it was cancelled while it ran, and it is not known whether it happened"))
+                Ok(held(now + HELD_LOOK, key, "it was cancelled while it ran, and it is not known whether it happened"))
             }
             State::Running(_) => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "it still runs".into() }),
             State::Absent
@@ -80,9 +83,9 @@ impl Runtime {
             State::Undone { .. } => Ok(Unwound::Dealt(Ok(Undone::Undone))),
             State::UndoFailed { failure, .. } => Ok(Unwound::Dealt(Err(failure.clone()))),
             State::Undoing { undo, .. } => {
-                let doubt = self.inner.ledger.load(*undo).await?.doubtful();
+                let undoing = self.inner.ledger.load(*undo).await?;
                 match answer.error {
-                    _ if doubt => Ok(held(now, *undo, "it is not known whether the undo happened")),
+                    _ if undoing.doubtful() => Ok(held(look_at_doubt(&undoing, now), *undo, "it is not known whether the undo happened")),
                     Some(error) => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: error.message }),
                     None => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "the undo is under way".into() }),
                 }
@@ -112,8 +115,14 @@ impl Runtime {
     }
 }
 
-fn held(now: Timestamp, key: EffectKey, why: &str) -> Unwound {
-    Unwound::Held { until: now + HELD_LOOK, why: format!("{why}: counterfoil effects resolve {key}") }
+/// When a doubt is looked at again: when its tool may be asked again, or else when a person may have said something that was not heard.
+pub(super) fn look_at_doubt(effect: &Effect, now: Timestamp) -> Timestamp {
+    let look = if effect.opened.is_some() { effect.summary().due } else { None };
+    look.map_or(now + HELD_LOOK, |due| due.clamp(now + ASK_AGAIN_MIN, now + HELD_LOOK))
+}
+
+fn held(until: Timestamp, key: EffectKey, why: &str) -> Unwound {
+    Unwound::Held { until, why: format!("{why}: counterfoil effects resolve {key}") }
 }
 
 /// Who undoes what a run did, when nobody asked for it by hand.

@@ -1,0 +1,156 @@
+//! Cancelling: what has not begun never does, what runs is told to stop, what it still did is known; and only what is inside.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use counterfoil_runtime::engine::operate::{Cancelling, Heard};
+
+use crate::house::{House, Town, path, statuses, step, tenant};
+
+fn cancelling(step: Option<&str>, undo: bool) -> Cancelling {
+    Cancelling { step: step.map(path), undo, by: "ada".into(), why: "enough".into() }
+}
+
+async fn cancel(house: &House, cancelling: Cancelling) -> Result<Heard, counterfoil_runtime::engine::RunError> {
+    house.runtime.cancel_run(&tenant(), &"r".parse().unwrap(), cancelling).await
+}
+
+fn drive(house: &House) -> tokio::task::JoinHandle<()> {
+    let runtime = house.runtime.clone();
+    tokio::spawn(async move { runtime.see_run_through(&tenant(), &"r".parse().unwrap()).await.unwrap() })
+}
+
+async fn ended(driving: tokio::task::JoinHandle<()>) {
+    tokio::time::timeout(Duration::from_secs(10), driving).await.expect("it ends").unwrap();
+}
+
+#[tokio::test]
+async fn cancelling_stops_what_runs_and_what_waits_and_is_the_same_twice() {
+    let house = Town::default().process();
+    let yaml = r#"
+workflow: w
+steps:
+  - id: p
+    parallel:
+      branches:
+        - [{ id: runs, tool: act, args: { do: stops } }, { id: next, tool: act }]
+        - [{ id: nap, sleep: 1h }]
+        - [{ id: s, wait: { signal: never } }]
+"#;
+    let run = house.start(yaml, "{}", "r").await;
+    let driving = drive(&house);
+    house.world().begun.notified().await;
+    assert_eq!(cancel(&house, cancelling(None, false)).await.unwrap(), Heard::Now);
+    assert_eq!(cancel(&house, cancelling(None, false)).await.unwrap(), Heard::Before);
+    ended(driving).await;
+    let view = house.view(&run).await;
+    assert_eq!(
+        (view.state, statuses(&view).as_str()),
+        ("cancelled", "p:cancelled runs:cancelled next:cancelled nap:cancelled s:cancelled")
+    );
+    assert!(house.world().log().is_empty());
+    assert_eq!(cancel(&house, cancelling(None, false)).await.unwrap(), Heard::Before);
+    let receipts = house.runtime.ledger().receipts(&tenant(), Some(&run)).await.unwrap();
+    assert_eq!(receipts.iter().filter(|r| r.outcome == "cancelled").count(), 1);
+}
+
+#[tokio::test]
+async fn what_acted_all_the_same_is_kept_not_delivered_and_undone() {
+    let house = Town::default().process();
+    let yaml = r#"
+workflow: w
+steps:
+  - { id: a, tool: act, args: { do: hang, what: a }, undo: { tool: undo_act, args: { what: "${result.id}" } } }
+  - { id: b, tool: act, args: { what: "${steps.a.result.id}" } }
+"#;
+    let run = house.start(yaml, "{}", "r").await;
+    let driving = drive(&house);
+    house.world().begun.notified().await;
+    cancel(&house, cancelling(None, true)).await.unwrap();
+    ended(driving).await;
+    let view = house.view(&run).await;
+    assert_eq!((view.state, house.world().log()), ("compensated", vec!["act a".to_owned(), "undo_act act-1".to_owned()]));
+    assert_eq!(step(&view, "a").result, None, "nobody sees it");
+}
+
+#[tokio::test]
+async fn only_what_is_inside_a_cancelled_scope_stops() {
+    let house = Town::default().process();
+    let yaml = r#"
+workflow: w
+steps:
+  - { id: inside, needs: [], scope: { steps: [{ id: deep, scope: { steps: [{ id: a, tool: act, args: { do: stops } }] } }] } }
+  - { id: beside, needs: [], tool: act, args: { do: wait, what: beside } }
+  - { id: z, needs: [inside, beside], tool: act, args: { what: "${steps.inside.status}" } }
+"#;
+    let run = house.start(yaml, "{}", "r").await;
+    let driving = drive(&house);
+    while house.world().at_once.load(std::sync::atomic::Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(cancel(&house, cancelling(Some("nobody"), false)).await.unwrap_err().code(), "step_not_found");
+    cancel(&house, cancelling(Some("inside"), false)).await.unwrap();
+    house.world().let_go.notify_one();
+    ended(driving).await;
+    let view = house.view(&run).await;
+    assert_eq!((view.state, house.world().log()), ("completed", vec!["act beside".to_owned(), "act cancelled".to_owned()]));
+    assert_eq!(cancel(&house, cancelling(None, false)).await.unwrap_err().code(), "wrong_state");
+}
+
+#[tokio::test]
+async fn the_first_branch_wins_and_what_the_losers_did_is_recorded() {
+    let house = Town::default().process();
+    let yaml = r#"
+workflow: w
+steps:
+  - id: race
+    parallel:
+      join: any
+      branches:
+        - [{ id: quick, tool: act, args: { what: quick } }]
+        - [{ id: slow, tool: act, args: { do: hang, what: slow } }]
+  - { id: z, tool: act, args: { what: z } }
+"#;
+    let view = house.run(yaml, "{}").await;
+    assert_eq!((view.state, statuses(&view).as_str()), ("completed", "race:done quick:done slow:cancelled z:done"));
+    assert_eq!(house.world().count("act"), 3);
+    let key = step(&view, "slow").effect.clone().unwrap().parse().unwrap();
+    let effect = house.runtime.effect(key).await.unwrap();
+    assert!(matches!(effect.state, counterfoil_core::State::Cancelled { late: Some(_), .. }), "{:?}", effect.state);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancel_and_complete_race_to_one_end() {
+    let house = Arc::new(Town::default().process());
+    let yaml = "workflow: w\nsteps:\n  - { id: a, tool: act }\n";
+    let workflow = Arc::new(crate::house::workflow(yaml));
+    let mut ends = [0, 0];
+    for n in 0..300 {
+        let run: counterfoil_core::RunId = format!("r{n}").parse().unwrap();
+        house.runtime.start_run(crate::house::new_run(&workflow, "{}", run.as_str())).await.unwrap();
+        let (racing, id) = (house.clone(), run.clone());
+        let driving = tokio::spawn(async move { racing.runtime.see_run_through(&tenant(), &id).await.unwrap() });
+        for _ in 0..n % 40 {
+            tokio::task::yield_now().await;
+        }
+        let asked = house.runtime.cancel_run(&tenant(), &run, cancelling(None, false)).await;
+        ended(driving).await;
+        let view = house.view(&run).await;
+        let entries = house.runtime.run_entries(&tenant(), &run).await.unwrap();
+        assert_eq!(entries.iter().filter(|e| e["entry"]["run_ended"].is_object()).count(), 1);
+        let receipts = house.runtime.ledger().receipts(&tenant(), Some(&run)).await.unwrap();
+        assert!(receipts.len() <= 2, "{receipts:?}");
+        match view.state {
+            "completed" => {
+                assert_eq!(receipts.iter().map(|r| r.outcome.as_str()).collect::<Vec<_>>(), ["done"], "{view:?}");
+                ends[0] += 1;
+            }
+            "cancelled" => {
+                assert!(asked.is_ok());
+                ends[1] += 1;
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(ends.iter().all(|count| *count > 0), "both must be seen: {ends:?}");
+}

@@ -1,0 +1,8 @@
+//! Runs over the reference store, with a world that is counted outside the ledger.
+
+mod cancelling;
+mod crashes;
+mod house;
+mod people;
+mod sagas;
+mod steps;
