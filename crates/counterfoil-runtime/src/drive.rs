@@ -18,8 +18,10 @@ use crate::answer::{Answer, AnswerError, Ending, Status};
 use crate::budget;
 use crate::conclude::{self, Concluding};
 use crate::execute;
-use crate::ledger::LedgerError;
+use crate::gate::Pass;
+use crate::ledger::{LedgerError, Permit};
 use crate::lend;
+use crate::liveness::Unsettled;
 use crate::observe::Served;
 use crate::registry::Registered;
 use crate::runtime::{Inner, Task, Told};
@@ -28,6 +30,14 @@ use crate::trace;
 
 /// The code of a call that its run does not want any more.
 pub(crate) const STEP_STOPPED: &str = "step_stopped";
+
+/// The right to make an attempt, with all that goes with it.
+pub(crate) struct Held {
+    pub permit: Permit,
+    pub pass: Pass,
+    pub attempt: Attempt,
+    pub unsettled: Unsettled,
+}
 
 impl Inner {
     pub(crate) async fn see_through(self: Arc<Self>, mut task: Box<Task>, effect: Effect) -> Told {
@@ -38,6 +48,10 @@ impl Inner {
     /// The loop. Everything that happens to an effect, live or recovered, happens here.
     pub(crate) async fn drive(&self, task: &mut Task, mut effect: Effect) -> Result<(Effect, Ending), LedgerError> {
         loop {
+            if let Some(held) = task.held.take() {
+                effect = self.attempt(task, effect.sent_key(), held).await?;
+                continue;
+            }
             task.doubtful = effect.doubtful();
             let decision = match self.decide(task, &effect) {
                 Ok(decision) => decision,
@@ -117,12 +131,20 @@ impl Inner {
             }
         };
         pass.claimed();
+        let held = Held { permit, pass, attempt, unsettled };
+        self.attempt(task, effect.sent_key(), held).await.map(Ok)
+    }
+
+    /// Makes the attempt whose claim is durable.
+    async fn attempt(&self, task: &mut Task, sent_key: EffectKey, held: Held) -> Result<Effect, LedgerError> {
+        let Held { permit, pass, attempt, unsettled } = held;
+        let policy = &task.tool.policy;
         task.series.attempts += 1;
         task.unrecorded = true;
         let alive = self.heartbeat.watch(&permit);
         let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
         let span = trace::attempt_span(attempt.number, attempt.fence, task.trace.as_ref(), trace.as_ref());
-        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, effect.sent_key(), attempt.number, permit.stop()) };
+        let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, sent_key, attempt.number, permit.stop()) };
         let attempting = execute::attempt(&permit, self.clock.latest(), &*task.tool.tool, invocation.clone());
         let outcome = match span.is_disabled() {
             true => attempting.await,                                     // the world changes
@@ -153,7 +175,7 @@ impl Inner {
                     // The outcome stands; the breaker will count the next one.
                     tracing::error!(tool = %task.tool.name, %error, "the breaker could not be written");
                 }
-                Ok(Ok(effect))
+                Ok(effect)
             }
             Err(error) => {
                 // Not recorded, so not answered. The report is kept and brought in when the store is back.

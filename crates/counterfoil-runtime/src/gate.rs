@@ -95,6 +95,13 @@ impl Gates {
         }
     }
 
+    /// The same without waiting for anything: `None` where there is something to wait for, to look up or to write.
+    pub fn pass_at_once(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Option<Pass> {
+        let gate = self.gate(tenant, tool, policy);
+        let known = !policy.limits.shared() && gate.places.is_none() && self.is_fresh(&gate);
+        known.then(|| self.admitted(gate, policy, None, None).ok()).flatten()
+    }
+
     /// For an attempt that is made elsewhere. It takes no place among `limits.concurrency`: only its client knows when it ends, and a place must not
     /// be lost with a client. It does not wait for a token either: whoever asked can ask again.
     pub async fn pass_out(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Result<Result<Pass, Barred>, LedgerError> {
@@ -338,9 +345,12 @@ impl Gates {
     }
 
     async fn refresh(&self, gate: &Gate) -> Result<(), LedgerError> {
+        if self.is_fresh(gate) { Ok(()) } else { self.reload(gate).await }
+    }
+
+    fn is_fresh(&self, gate: &Gate) -> bool {
         let now = self.clock.now();
-        let fresh = lock(&gate.breaker).looked.is_some_and(|at| now.since(at) < BREAKER_FRESH_FOR);
-        if fresh { Ok(()) } else { self.reload(gate).await }
+        lock(&gate.breaker).looked.is_some_and(|at| now.since(at) < BREAKER_FRESH_FOR)
     }
 
     async fn reload(&self, gate: &Gate) -> Result<(), LedgerError> {

@@ -23,7 +23,7 @@ use counterfoil_core::{Effect, EffectKey, Entry, Lane, Outcome, RunId, StreamId,
 use counterfoil_store::{AppendError, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
 use thiserror::Error;
 
-pub use self::permit::{Holding, Lease, Permit};
+pub use self::permit::{Claiming, Holding, Lease, Permit};
 use crate::clock::Clock;
 use crate::group::{Group, Request};
 use crate::observe::LedgerMeters;
@@ -88,6 +88,13 @@ pub struct Ending {
     pub outcome: Ended,
     /// Kept as evidence should the permit be lost.
     pub evidence: LateOutcome,
+}
+
+/// What goes with the end of an attempt, if that is in time.
+#[derive(Default)]
+pub struct Along {
+    pub writes: Vec<Write>,
+    pub claiming: Option<Claiming>,
 }
 
 /// What became of the report of an attempt.
@@ -209,8 +216,28 @@ impl Ledger {
         conclude: impl Fn(&Effect, Timestamp) -> Ending,
         beside: impl Fn(&Effect) -> Vec<Write>,
     ) -> Result<Reported, LedgerError> {
+        let along = |after: &Effect| Along { writes: beside(after), claiming: None };
+        Ok(self.finish_along(holding, conclude, along).await?.0)
+    }
+
+    /// The same, and perhaps with the claim of another effect: its permit exists when both are durable.
+    pub async fn finish_along(
+        &self,
+        holding: &Holding,
+        conclude: impl Fn(&Effect, Timestamp) -> Ending,
+        along: impl Fn(&Effect) -> Along,
+    ) -> Result<(Reported, Option<Permit>), LedgerError> {
         let mut effect = holding.lease.effect.lock().await;
         loop {
+            let mut claimed = None;
+            let beside = |after: &Effect| {
+                let mut along = along(after);
+                if let Some((holding, write)) = along.claiming.take().and_then(|claiming| self.claiming(claiming).ok()) {
+                    claimed = Some(holding);
+                    along.writes.push(write);
+                }
+                along.writes
+            };
             let ended = self.clock.now();
             let ending = conclude(&effect, ended);
             let entry = Entry::Finished(Finished {
@@ -222,18 +249,48 @@ impl Ledger {
                 outcome: ending.outcome.clone(),
             });
             let sealed = seal_of(&ending.outcome, holding.started, ended);
-            match self.record_with(&effect, vec![entry], sealed, &beside).await {
+            let recording = self.record_with(&effect, vec![entry], sealed, beside);
+            match recording.await {
                 Ok(recorded) => {
                     *effect = recorded.clone();
-                    return Ok(Reported::InTime(recorded));
+                    return Ok((Reported::InTime(recorded), claimed.map(Permit::of)));
                 }
                 // Boxed, here and below: what is rare takes no room in every call.
                 Err(LedgerError::Conflict) => match Box::pin(self.still_held(&holding.lease)).await? {
                     Some(current) => *effect = current,
-                    None => return Box::pin(self.report_late(holding, ending.evidence, ended)).await,
+                    None => return Ok((Box::pin(self.report_late(holding, ending.evidence, ended)).await?, None)),
                 },
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// A claim as it will be held, and the write that makes it.
+    fn claiming(&self, claiming: Claiming) -> Result<(Holding, Write), LedgerError> {
+        let Claiming { effect, claim, lease, before } = claiming;
+        let entries = before.into_iter().chain([Entry::Claimed(claim.clone())]).collect();
+        let (claimed, mut request) = self.following(&effect, entries, None, |_| Vec::new())?;
+        Ok((Holding::of(claimed, &claim, lease), request.writes.remove(0)))
+    }
+
+    /// Appends `writes`, and with them a claim. `Conflict`: none of it was written.
+    pub fn append_claiming(
+        &self,
+        writes: Vec<Write>,
+        claiming: Option<Claiming>,
+    ) -> impl Future<Output = Result<Option<Permit>, LedgerError>> + use<> {
+        let mut writes = writes;
+        let claimed = claiming.map(|claiming| self.claiming(claiming)).transpose().map(|claimed| {
+            claimed.map(|(holding, write)| {
+                writes.push(write);
+                holding
+            })
+        });
+        let submitted = claimed.map(|claimed| (claimed, self.group.submit(Request { writes, receipt: None })));
+        async move {
+            let (claimed, durable) = submitted?;
+            durable.await?;
+            Ok(claimed.map(Permit::of))
         }
     }
 

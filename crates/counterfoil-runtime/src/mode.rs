@@ -123,13 +123,19 @@ impl Modes {
         Self { ledger, clock, configured, known: RwLock::default(), stopped: Counters::default() }
     }
 
+    /// The mode of a tool, if it was looked up a moment ago.
+    pub fn known(&self, tool: &ToolName) -> Option<Mode> {
+        let now = Instant::now();
+        self.read().tools.get(tool).filter(|kept| now.saturating_duration_since(kept.looked) < FRESH_FOR).map(|kept| kept.mode)
+    }
+
     /// The mode that holds for a tool now.
     pub async fn of(&self, tool: &ToolName) -> Mode {
+        if let Some(mode) = self.known(tool) {
+            return mode;
+        }
         let now = Instant::now();
         let is_fresh = |kept: &Kept| now.saturating_duration_since(kept.looked) < FRESH_FOR;
-        if let Some(kept) = self.read().tools.get(tool).filter(|kept| is_fresh(kept)) {
-            return kept.mode;
-        }
         let (last, switches) = {
             let mut known = self.write();
             let switches = known.switches;

@@ -19,7 +19,7 @@ use tracing::Instrument;
 
 use crate::answer::{Answer, Ending};
 use crate::clock::Clock;
-use crate::drive::ledger_answer;
+use crate::drive::{Held, ledger_answer};
 use crate::engine::{Definitions, Follow, Lives};
 use crate::fresh::{Fresh, unguessable};
 use crate::gate::Gates;
@@ -91,6 +91,8 @@ pub(crate) struct Task {
     pub trace: Option<TraceContext>,
     /// The run whose step it is.
     pub follow: Option<Follow>,
+    /// Its first attempt was claimed together with something else.
+    pub held: Option<Held>,
 }
 
 /// An answer, and where it came from.
@@ -131,6 +133,7 @@ impl Task {
             lending: None,
             trace: None,
             follow: None,
+            held: None,
         })
     }
 }

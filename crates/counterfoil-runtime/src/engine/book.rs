@@ -13,7 +13,8 @@ use counterfoil_store::{History, Reach, Version, Write};
 
 use super::RunError;
 use super::advance::Advanced;
-use crate::ledger::LedgerError;
+use super::ahead::Ahead;
+use crate::ledger::{LedgerError, Permit};
 use crate::runtime::{Inner, Runtime};
 use crate::workflow::Workflow;
 
@@ -33,10 +34,16 @@ pub(crate) struct Pages {
     pub stale: bool,
     /// Under which this worker owns the run.
     pub fence: Option<Fence>,
-    /// What follows from the record that is on its way with the end of a step's effect.
-    pub carried: Option<(StepPath, Advanced)>,
+    pub carried: Option<Carried>,
     /// What follows from such records that got there: for the driver to begin.
     pub follows: Vec<Advanced>,
+}
+
+/// What follows from a record that is on its way with the end of a step's effect.
+pub(crate) struct Carried {
+    pub step: StepPath,
+    pub advanced: Advanced,
+    pub ahead: Option<Ahead>,
 }
 
 impl Book {
@@ -88,7 +95,8 @@ impl Book {
         self.written(written.await)
     }
 
-    fn written(&self, written: Result<(), LedgerError>) -> Result<bool, RunError> {
+    /// What became of the record that was on its way. `false`: someone else wrote.
+    pub fn written(&self, written: Result<(), LedgerError>) -> Result<bool, RunError> {
         let mut pages = self.lock();
         match written {
             Ok(()) => {
@@ -109,16 +117,17 @@ impl Book {
             let now = inner.clock.now();
             let write = {
                 let mut pages = self.lock();
-                if let Some(owner) = &pages.run.owner
-                    && owner.worker != *inner.ledger.worker()
-                    && now < owner.until
-                    && !inner.liveness.gone(&owner.worker)
-                {
-                    return Ok(false);
+                match pages.run.owner.clone() {
+                    // It was started or left by this process, which drives it nowhere else.
+                    Some(owner) if owner.worker == *inner.ledger.worker() && now < owner.until => {
+                        pages.fence = Some(owner.fence);
+                        return Ok(true);
+                    }
+                    Some(owner) if now < owner.until && !inner.liveness.gone(&owner.worker) => return Ok(false),
+                    _ => {}
                 }
-                let fence = Fence(pages.run.fence.0 + 1);
-                let owned = RunEntry::Owned { at: now, worker: inner.ledger.worker().clone(), fence, lease_until: now + OWNER_LEASE };
-                pages.fence = Some(fence);
+                let owned = owned(inner, &pages.run, now);
+                pages.fence = Some(Fence(pages.run.fence.0 + 1));
                 let noted = |run: &mut Run| run.note(&owned).map(|()| vec![owned]);
                 pages.write(self, now, noted).map_err(|source| self.unreadable(source))?
             };
@@ -188,19 +197,31 @@ impl Pages {
     }
 
     /// The record that went with the end of this step's effect is durable, if there was one.
-    pub fn arrived_with(&mut self, step: &StepPath) {
-        if let Some((_, advanced)) = self.carried.take_if(|(carried, _)| carried == step) {
+    pub fn arrived_with(&mut self, step: &StepPath, permit: Option<Permit>) {
+        if let Some(Carried { mut advanced, ahead, .. }) = self.carried.take_if(|carried| carried.step == *step) {
             self.arrived();
+            if let Some(ahead) = ahead {
+                ahead.arrived(permit, &mut advanced);
+            }
             self.follows.push(advanced);
         }
     }
 
     /// It is not, or nobody knows.
-    pub fn lost_if_busy_with(&mut self, step: &StepPath) {
-        if self.carried.take_if(|(carried, _)| carried == step).is_some() {
+    pub fn lost_with(&mut self, step: &StepPath, runtime: &Runtime, error: &LedgerError) {
+        if let Some(carried) = self.carried.take_if(|carried| carried.step == *step) {
             self.lost();
+            if let Some(ahead) = carried.ahead {
+                ahead.lost(runtime, error);
+            }
         }
     }
+}
+
+/// This worker takes the run on.
+pub(crate) fn owned(inner: &Inner, run: &Run, now: Timestamp) -> RunEntry {
+    let fence = Fence(run.fence.0 + 1);
+    RunEntry::Owned { at: now, worker: inner.ledger.worker().clone(), fence, lease_until: now + OWNER_LEASE }
 }
 
 /// A run with its definition.

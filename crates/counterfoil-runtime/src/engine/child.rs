@@ -73,6 +73,7 @@ impl Runtime {
             input,
             parent: Some(Parent { run: parent.id.clone(), step: step.clone() }),
             tools,
+            driven: true,
         }))
     }
 

@@ -1,4 +1,4 @@
-//! What a call tells the run whose step it is: the end of the step is in the same append as the outcome of its effect.
+//! What a call tells the run whose step it is: the end of the step is in the same append as the outcome of its effect, and so is the claim of the next.
 //!
 //! Where that cannot be (another record of the run is on its way, someone else wrote to it) the outcome is recorded alone, and the run's driver finds
 //! it: the effect's own stream is the truth about the effect.
@@ -10,12 +10,11 @@ use counterfoil_core::run::ending::step_end;
 use counterfoil_core::run::entry::RunEntry;
 use counterfoil_core::run::flow::Progress;
 use counterfoil_core::{Effect, StepPath};
-use counterfoil_store::Write;
 
 use super::advance::{Advanced, advance};
-use super::book::Book;
+use super::book::{Book, Carried};
 use crate::conclude::Concluding;
-use crate::ledger::{Ledger, LedgerError, Permit, Reported};
+use crate::ledger::{Along, Ledger, LedgerError, Permit, Reported};
 use crate::runtime::Runtime;
 
 pub(crate) struct Follow {
@@ -36,43 +35,46 @@ impl Follow {
         // Asked again only when the effect's own version had moved: then what was noted in the run did not get there.
         let asked = AtomicU32::new(0);
         let ending = |effect: &Effect, now| concluding.ending(effect, now);
-        let beside = |after: &Effect| match asked.fetch_add(1, Ordering::SeqCst) {
+        let along = |after: &Effect| match asked.fetch_add(1, Ordering::SeqCst) {
             0 => self.ended(after, concluding),
             _ => {
-                self.book.lock().lost_if_busy_with(&self.step);
-                Vec::new()
+                self.lost(&LedgerError::Conflict);
+                Along::default()
             }
         };
-        let finished = ledger.finish(permit.holding(), ending, beside).await;
-        match finished {
-            Ok(Reported::InTime(effect)) => {
-                self.book.lock().arrived_with(&self.step);
+        match ledger.finish_along(permit.holding(), ending, along).await {
+            Ok((Reported::InTime(effect), next)) => {
+                self.book.lock().arrived_with(&self.step, next);
                 Ok(effect)
             }
-            Ok(Reported::Late { effect, .. }) => {
-                self.book.lock().lost_if_busy_with(&self.step);
+            Ok((Reported::Late { effect, .. }, _)) => {
+                self.lost(&LedgerError::Conflict);
                 Ok(effect)
             }
-            Err(LedgerError::BesideTaken { .. }) => {
-                self.book.lock().lost_if_busy_with(&self.step);
+            Err(error @ LedgerError::BesideTaken { .. }) => {
+                self.lost(&error);
                 ledger.finish(permit.holding(), ending, |_| Vec::new()).await.map(Reported::into_effect)
             }
             Err(error) => {
-                self.book.lock().lost_if_busy_with(&self.step);
+                self.lost(&error);
                 Err(error)
             }
         }
     }
 
+    fn lost(&self, error: &LedgerError) {
+        self.book.lock().lost_with(&self.step, &self.runtime, error);
+    }
+
     /// The run's record of the end of this step and of all that follows from it, if the effect's end is the step's.
-    fn ended(&self, after: &Effect, concluding: &Concluding) -> Vec<Write> {
+    fn ended(&self, after: &Effect, concluding: &Concluding) -> Along {
         let over = concluding.is_last(after);
-        let Some(how) = step_end(after).filter(|_| over) else { return Vec::new() };
+        let Some(how) = step_end(after).filter(|_| over) else { return Along::default() };
         let now = self.runtime.now();
         let mut advanced = Advanced::default();
         let mut pages = self.book.lock();
         if !pages.writable() {
-            return Vec::new();
+            return Along::default();
         }
         let write = pages.write(&self.book, now, |run| {
             let mut entries = vec![RunEntry::StepEnded { at: now, step: self.step.clone(), how }];
@@ -83,12 +85,12 @@ impl Follow {
         });
         match write {
             Ok(Some(write)) => {
-                pages.carried = Some((self.step.clone(), advanced));
-                vec![write]
+                let (ahead, claiming) = self.runtime.ahead(&advanced).unzip();
+                pages.carried = Some(Carried { step: self.step.clone(), advanced, ahead });
+                Along { writes: vec![write], claiming }
             }
-            Ok(None) => Vec::new(),
-            // The driver reads the run again, and says what is wrong with it.
-            Err(_) => Vec::new(),
+            // Of a run that cannot be read, the driver says what is wrong when it reads it again.
+            Ok(None) | Err(_) => Along::default(),
         }
     }
 }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use counterfoil_core::effect::State;
 use counterfoil_core::ids::Digest32;
-use counterfoil_core::run::Run;
 use counterfoil_core::run::ending::step_end;
 use counterfoil_core::run::entry::{Began, RunEntry, StepEnd};
 use counterfoil_core::run::flow::Progress;
+use counterfoil_core::run::{Run, RunFoldError};
 use counterfoil_core::{Effect, EffectKey, Entry, Failure, Json, RunId, StepPath, StreamId, Tenant, Timestamp};
 use counterfoil_store::Reach;
 use futures_util::future::BoxFuture;
@@ -31,6 +31,7 @@ use crate::ledger::{LedgerError, Sealed, next_receipt};
 use crate::mode::Mode;
 use crate::operate::{OperateError, Operator};
 use crate::runtime::Runtime;
+use crate::undropped::Undropped;
 use crate::workflow::StepSpec;
 
 /// A wait that is shorter is waited out here; for a longer one the run is let go.
@@ -310,37 +311,44 @@ impl Live {
     /// Records what steps said and all that follows from it. `None`: someone else wrote; read the run again first.
     async fn advance(&mut self) -> Result<Option<Advanced>, RunError> {
         let now = self.runtime.now();
-        let said = std::mem::take(&mut self.said);
+        let (runtime, book) = (self.runtime.clone(), self.book.clone());
         let mut advanced = Advanced::default();
-        let (runtime, workflow) = (self.runtime.clone(), self.book.workflow.clone());
-        let recorded = self
-            .book
-            .record(&self.runtime, |run| {
-                let mut entries = Vec::new();
-                for (step, what) in &said {
-                    let entry = match what {
-                        What::Ended(how) if run.running.contains(step) => {
-                            RunEntry::StepEnded { at: now, step: step.clone(), how: how.clone() }
-                        }
-                        What::Undone(Unwound::Dealt(how)) if run.saga().and_then(|saga| saga.next()) == Some(step) => match how {
-                            Ok(how) => RunEntry::CompensationCompleted { at: now, step: step.clone(), how: *how },
-                            Err(failure) => RunEntry::CompensationFailed { at: now, step: step.clone(), failure: failure.clone() },
-                        },
-                        // It is known already.
-                        _ => continue,
-                    };
-                    run.note(&entry)?;
-                    entries.push(entry);
-                }
-                advanced = advance(&runtime, run, &workflow, now)?;
+        let (ahead, written) = {
+            let mut pages = book.lock();
+            if !pages.writable() {
+                return Ok(None);
+            }
+            let say = |run: &mut Run| {
+                let mut entries = news(run, &self.said, now)?;
+                advanced = advance(&runtime, run, &book.workflow, now)?;
                 entries.append(&mut advanced.entries);
                 Ok(entries)
-            })
-            .await?;
-        if !recorded {
-            self.said = said;
-            return Ok(None);
+            };
+            let Some(write) = pages.write(&book, now, say).map_err(|source| book.unreadable(source))? else {
+                self.said.clear();
+                return Ok(Some(advanced));
+            };
+            // Several steps at once claim each for itself.
+            let alone = self.in_hand.is_empty();
+            let (ahead, claiming) = alone.then(|| runtime.ahead(&advanced)).flatten().unzip();
+            (ahead, runtime.inner.ledger.append_claiming(vec![write], claiming))
+        };
+        match (written.await, ahead) {
+            (Ok(permit), ahead) => {
+                book.lock().arrived();
+                if let Some(ahead) = ahead {
+                    ahead.arrived(permit, &mut advanced);
+                }
+            }
+            (Err(error), ahead) => {
+                book.lock().lost();
+                if let Some(ahead) = ahead {
+                    ahead.lost(&runtime, &error);
+                }
+                return if let LedgerError::Conflict = error { Ok(None) } else { Err(error.into()) };
+            }
         }
+        self.said.clear();
         Ok(Some(advanced))
     }
 
@@ -537,9 +545,12 @@ impl Runtime {
             let answer = self.counted(&meters, started, told);
             return What::Ended(unrecorded_end(answer));
         }
-        let effect = match self.inner.ledger.load(key).await {
-            Ok(effect) => effect,
-            Err(error) => return What::Failed(error.into()),
+        let effect = match &task.held {
+            Some(held) => held.permit.effect(),
+            None => match self.inner.ledger.load(key).await {
+                Ok(effect) => effect,
+                Err(error) => return What::Failed(error.into()),
+            },
         };
         // Its series ended before the run heard of it: it is not tried anew.
         if let State::Retrying(failed) = &effect.state
@@ -549,7 +560,10 @@ impl Runtime {
             return What::Ended(how);
         }
         task.trace = self.inner.below(None);
-        let told = self.settle(task, effect).await;
+        let told = match task.held {
+            Some(_) => Undropped::new(self.inner.clone().see_through(task, effect)).await,
+            None => self.settle(task, effect).await,
+        };
         let answer = self.counted(&meters, started, told);
         if book.lock().knows_end(&step) {
             return What::Recorded;
@@ -650,6 +664,24 @@ impl Runtime {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// What steps said, noted in the run as far as it is news to it.
+fn news(run: &mut Run, said: &[(StepPath, What)], now: Timestamp) -> Result<Vec<RunEntry>, RunFoldError> {
+    let mut entries = Vec::new();
+    for (step, what) in said {
+        let entry = match what {
+            What::Ended(how) if run.running.contains(step) => RunEntry::StepEnded { at: now, step: step.clone(), how: how.clone() },
+            What::Undone(Unwound::Dealt(how)) if run.saga().and_then(|saga| saga.next()) == Some(step) => match how {
+                Ok(how) => RunEntry::CompensationCompleted { at: now, step: step.clone(), how: *how },
+                Err(failure) => RunEntry::CompensationFailed { at: now, step: step.clone(), failure: failure.clone() },
+            },
+            _ => continue,
+        };
+        run.note(&entry)?;
+        entries.push(entry);
+    }
+    Ok(entries)
 }
 
 /// How a step ended of whose call nothing is recorded.

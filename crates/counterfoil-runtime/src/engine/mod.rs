@@ -5,10 +5,11 @@
 //! (`crate::drive`), and goes on with what they said. What must stay true: a step is recorded as begun before or with its claim, as ended with or after
 //! its outcome; so whoever takes over finds every effect that may exist.
 //!
-//! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `follow` (what a call tells its run), `live`,
+//! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `ahead`, `follow` (what a call tells its run), `live`,
 //! `child` (a run that is a step), `unwind` (undoing), [`operate`] (what people do), [`view`].
 
 mod advance;
+mod ahead;
 mod book;
 mod child;
 mod definitions;

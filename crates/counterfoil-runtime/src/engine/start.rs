@@ -26,6 +26,8 @@ pub struct NewRun {
     pub parent: Option<Parent>,
     /// What the runs around this one allow.
     pub tools: Option<Vec<ToolName>>,
+    /// This process drives it at once: it need not be taken on first.
+    pub driven: bool,
 }
 
 impl Runtime {
@@ -68,8 +70,13 @@ impl Runtime {
             if known.version != Version::NONE {
                 return self.same_run(&started, known.records.first().map(|r| r.body.as_str())).map(|()| (run, false));
             }
-            let begun = Run::new(started.clone(), Some(book::flow_of(workflow, &started)));
-            let entries = [RunEntry::RunStarted(Box::new((*started).clone()))];
+            let mut begun = Run::new(started.clone(), Some(book::flow_of(workflow, &started)));
+            let mut entries = vec![RunEntry::RunStarted(Box::new((*started).clone()))];
+            if new.driven {
+                let owned = book::owned(inner, &begun, now);
+                begun.note(&owned).map_err(|source| LedgerError::Run { run: run.to_string(), source })?;
+                entries.push(owned);
+            }
             let first = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: begun.summary() };
             let mut writes = vec![first];
             writes.extend(inner.definitions.kept(&inner.ledger, &new.tenant, workflow).await?);
@@ -77,7 +84,6 @@ impl Runtime {
             match inner.ledger.append(writes).await {
                 Ok(()) => return Ok((run, true)),
                 // The definition may have been kept, or the run begun, by someone faster: look again.
-                Err(LedgerError::Conflict) if new.parent.is_some() || new.run.is_some() => continue,
                 Err(LedgerError::Conflict) => continue,
                 Err(error) => return Err(error.into()),
             }

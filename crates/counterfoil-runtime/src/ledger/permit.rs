@@ -7,13 +7,23 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::entry::Claim;
-use counterfoil_core::{Effect, EffectKey, Fence, Timestamp};
+use counterfoil_core::{Effect, EffectKey, Entry, Fence, Timestamp};
 use tokio::sync::Mutex;
 
 use crate::tool::Stop;
 
 /// The right to run one attempt. Nothing but [`Ledger::begin`](super::Ledger::begin) makes one.
 pub struct Permit(Holding);
+
+/// A claim that is made together with another record.
+pub struct Claiming {
+    /// What it is made on.
+    pub effect: Effect,
+    pub claim: Claim,
+    pub lease: Duration,
+    /// Entries that the same record begins with.
+    pub before: Vec<Entry>,
+}
 
 /// A claim as its holder knows it: enough to extend it and to end the attempt, not to touch the world.
 pub struct Holding {
@@ -56,6 +66,10 @@ impl Permit {
     }
     pub fn holding(&self) -> &Holding {
         &self.0
+    }
+    /// The effect as it was claimed. Asked before the lease is watched.
+    pub fn effect(&self) -> Effect {
+        self.0.lease.effect.try_lock().expect("nobody else has it yet").clone()
     }
 }
 

@@ -301,6 +301,7 @@ pub fn new_run(workflow: &Arc<Workflow>, input: &str, run: &str) -> NewRun {
         input: CanonicalJson::parse(input).unwrap(),
         parent: None,
         tools: None,
+        driven: true,
     }
 }
 

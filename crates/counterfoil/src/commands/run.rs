@@ -28,7 +28,7 @@ pub async fn run(global: &Global, args: &RunArgs) -> anyhow::Result<Exit> {
         Some(workflow) => workflow,
         None => put_before(&house.runtime, &tenant, &args.workflow).await?,
     };
-    let new = NewRun { tenant: tenant.clone(), caller, run, workflow, input, parent: None, tools: None };
+    let new = NewRun { tenant: tenant.clone(), caller, run, workflow, input, parent: None, tools: None, driven: !args.detach };
     let (run, fresh) = house.runtime.start_run(new).await.map_err(refused)?;
     if !fresh && !global.json {
         output::note(format_args!("the run {run} exists: going on with it"));
