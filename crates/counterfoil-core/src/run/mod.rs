@@ -3,6 +3,7 @@
 //! Reading order: [`plan`] (which step follows which), [`entry`] (what is recorded), [`flow`] (what may start next), [`Run`] (what is known of it),
 //! [`saga`] (what is to be undone).
 
+pub mod behind;
 pub mod ending;
 pub mod entry;
 mod facts;

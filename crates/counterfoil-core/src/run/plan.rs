@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::behind::{Behind, Several};
+
 use crate::ids::NAME_BYTES_MAX;
 
 /// A step of a plan, by its number.
@@ -225,8 +227,8 @@ struct Building {
     /// As written: names that become numbers once all steps are known.
     needs: Vec<Option<Vec<String>>>,
     ways: Vec<Vec<Vec<String>>>,
-    /// By number: a step's position in an order in which each comes after those it needs.
-    positions: Vec<usize>,
+    /// Each after those it needs.
+    order: Vec<NodeId>,
     errors: Vec<PlanError>,
 }
 
@@ -351,11 +353,8 @@ impl Building {
     fn order(&mut self) {
         let mut waiting: Vec<usize> = self.nodes.iter().map(|n| n.needs.len()).collect();
         let mut free: Vec<usize> = (0..self.nodes.len()).filter(|at| waiting[*at] == 0).collect();
-        self.positions = vec![0; self.nodes.len()];
-        let mut position = 0;
         while let Some(at) = free.pop() {
-            self.positions[at] = position;
-            position += 1;
+            self.order.push(NodeId(at as u32));
             for dependent in &self.nodes[at].dependents {
                 let left = &mut waiting[dependent.0 as usize];
                 *left -= 1;
@@ -396,62 +395,37 @@ impl Building {
 
     /// Works out which steps each way of ending leaves out: those that only other ways name, unless they follow one that is to run.
     fn choose(&mut self) {
-        for at in 0..self.nodes.len() {
-            let node = NodeId(at as u32);
-            let ways = std::mem::take(&mut self.ways[at]);
-            if ways.is_empty() {
-                continue;
-            }
-            let ways: Vec<BTreeSet<NodeId>> = ways.iter().map(|names| self.targets(node, names)).collect();
+        let ways = std::mem::take(&mut self.ways);
+        let choices: Vec<(NodeId, &Vec<Vec<String>>)> = (0..).map(NodeId).zip(&ways).filter(|(_, ways)| !ways.is_empty()).collect();
+        let named = choices.iter().flat_map(|(_, ways)| ways.iter().flatten()).filter_map(|name| self.by_id.get(name.as_str()));
+        let asked: Vec<NodeId> = choices.iter().map(|(node, _)| node).chain(named).copied().collect();
+        let behind = Behind::new(asked, &self.order, |node| self.nodes[node.0 as usize].needs.iter().copied());
+        for (node, ways) in choices {
+            let ways: Vec<BTreeSet<NodeId>> = ways.iter().map(|names| self.targets(node, names, &behind)).collect();
             let all: BTreeSet<NodeId> = ways.iter().flatten().copied().collect();
-            let last = self.last(all.iter().copied());
-            let skips: Vec<Vec<NodeId>> = ways
-                .iter()
-                .map(|chosen| {
-                    let kept = self.after(chosen, last);
-                    all.iter().filter(|target| !kept.contains(*target)).copied().collect()
-                })
-                .collect();
+            let chosen: Vec<Several> = ways.iter().map(|chosen| behind.several(chosen.iter().copied())).collect();
+            let left_out = |target: NodeId, chosen: &Several| !behind.reaches_any(target, chosen);
             for target in &all {
-                if skips.iter().all(|skipped| skipped.contains(target)) {
-                    self.wrong(*target, Wrong::Unreachable(self.nodes[at].id.to_string()));
+                if chosen.iter().all(|chosen| left_out(*target, chosen)) {
+                    self.wrong(*target, Wrong::Unreachable(self.nodes[node.0 as usize].id.to_string()));
                 }
             }
-            self.nodes[at].skips = skips;
+            let skips = |chosen: &Several| all.iter().copied().filter(|target| left_out(*target, chosen)).collect();
+            self.nodes[node.0 as usize].skips = chosen.iter().map(skips).collect();
         }
     }
 
-    fn targets(&mut self, node: NodeId, names: &[String]) -> BTreeSet<NodeId> {
+    fn targets(&mut self, node: NodeId, names: &[String], behind: &Behind) -> BTreeSet<NodeId> {
         let mut targets = BTreeSet::new();
-        let last = self.last(names.iter().filter_map(|name| self.by_id.get(name.as_str()).copied()));
-        let followers = self.after(&BTreeSet::from([node]), last);
         for name in names {
             let found = self.by_id.get(name.as_str()).copied();
             match found.filter(|t| self.nodes[t.0 as usize].block == self.nodes[node.0 as usize].block) {
-                Some(target) if target != node && followers.contains(&target) => drop(targets.insert(target)),
+                Some(target) if target != node && behind.reaches(target, node) => drop(targets.insert(target)),
                 Some(_) => self.wrong(node, Wrong::TargetNotAfter(name.clone(), self.nodes[node.0 as usize].id.to_string())),
                 None => self.wrong(node, Wrong::UnknownTarget(name.clone())),
             }
         }
         targets
-    }
-
-    fn last(&self, of: impl Iterator<Item = NodeId>) -> usize {
-        of.map(|node| self.positions[node.0 as usize]).max().unwrap_or(0)
-    }
-
-    /// These and all that follow them, up to a position: what is behind it is not asked for, and of a long plan that is most.
-    fn after(&self, of: &BTreeSet<NodeId>, last: usize) -> BTreeSet<NodeId> {
-        let mut after = of.clone();
-        let mut todo: Vec<NodeId> = of.iter().copied().collect();
-        while let Some(next) = todo.pop() {
-            for dependent in &self.nodes[next.0 as usize].dependents {
-                if self.positions[dependent.0 as usize] <= last && after.insert(*dependent) {
-                    todo.push(*dependent);
-                }
-            }
-        }
-        after
     }
 }
 

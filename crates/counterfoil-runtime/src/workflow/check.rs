@@ -2,6 +2,7 @@
 //!
 //! Nothing is said here that may only be the consequence of a step that could not be read.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use counterfoil_core::run::plan::{Draft, NodeId, Plan, PlanError, Shape, Wrong};
@@ -53,8 +54,8 @@ fn mistake(reading: &Reading<'_>, names: &Names<'_>, error: &PlanError) -> Mista
     let named = |lists: &[&[&str]], name: &str| lists.iter().find_map(|path| find(step, path, Some(name))).unwrap_or_else(|| step.clone());
     let (spot, suggestion) = match &error.wrong {
         Wrong::Id | Wrong::Twice => (field(&["id"]), None),
-        Wrong::UnknownNeed(name) => (named(&[&["needs"]], name), names.nearest(name, error.node)),
-        Wrong::UnknownTarget(name) => (named(TARGETS, name), names.nearest(name, error.node)),
+        Wrong::UnknownNeed(name) => (named(&[&["needs"]], name), names.nearest(name, Some(error.node))),
+        Wrong::UnknownTarget(name) => (named(TARGETS, name), names.nearest(name, Some(error.node))),
         Wrong::InsideAnother(name) | Wrong::NeededTwice(name) => (named(&[&["needs"]], name), None),
         Wrong::TargetNotAfter(name, _) => (named(TARGETS, name), None),
         Wrong::JoinTooMany(..) | Wrong::JoinNone => (field(&["parallel", "join"]), None),
@@ -94,11 +95,12 @@ fn find<'a>(spot: &Spot<'a>, path: &[&str], name: Option<&str>) -> Option<Spot<'
 pub fn mentions(reading: &Reading<'_>, plan: Option<&Plan>) {
     let names = Names::of(reading);
     let mentions = reading.mentions.borrow();
-    let steps = mentions.iter().filter_map(|mention| match &mention.what {
+    let named = mentions.iter().filter_map(|mention| match &mention.what {
         What::Step(name) => names.by_id.get(name.as_str()).copied(),
         What::Variable(..) => None,
     });
-    let ended = plan.filter(|_| !reading.lost.order).map(|plan| (plan, Ended::new(plan, steps)));
+    let asked = named.chain(mentions.iter().filter_map(|mention| mention.by.node()));
+    let ended = plan.filter(|_| !reading.lost.order).map(|plan| (plan, Ended::new(plan, asked)));
     for mention in mentions.iter() {
         let wrong = |message: String| Mistake::new(mention.place, &mention.path, message);
         let mistake = match &mention.what {
@@ -106,7 +108,7 @@ pub fn mentions(reading: &Reading<'_>, plan: Option<&Plan>) {
             What::Step(name) => match (names.by_id.get(name.as_str()), &ended) {
                 (None, _) if reading.lost.names => None,
                 (None, _) => {
-                    let meant = names.nearest(name, NodeId(u32::MAX)).map(|name| format!("steps.{name}"));
+                    let meant = names.nearest(name, None).map(|name| format!("steps.{name}"));
                     Some(wrong(format!("there is no step {name:?}")).suggest(meant))
                 }
                 (Some(step), Some((plan, ended))) => not_ended(plan, ended, mention.by, *step).map(wrong),
@@ -137,10 +139,7 @@ fn variable(mention: &Mention, names: &Names<'_>, name: &str, known: &[String]) 
 /// Why `step` cannot be referred to, if it cannot.
 fn not_ended(plan: &Plan, ended: &Ended<'_>, by: By, step: NodeId) -> Option<String> {
     let id = |node: NodeId| &plan.node(node).id;
-    let at = match by {
-        By::Step(node) | By::UndoOf(node) => Some(node),
-        By::Output => None,
-    };
+    let at = by.node();
     if at.is_some_and(|at| ended.before(at, step)) {
         return None;
     }
@@ -160,7 +159,7 @@ fn not_ended(plan: &Plan, ended: &Ended<'_>, by: By, step: NodeId) -> Option<Str
     if is_around(step) {
         return Some(format!("step {} has not ended when this is evaluated: this step is inside of it", id(step)));
     }
-    if plan.before(step).contains(&at) {
+    if ended.before(step, at) {
         return Some(format!("step {} begins only after this one has ended", id(step)));
     }
     Some(match beside(plan, at, step) {
@@ -187,7 +186,8 @@ struct Names<'r> {
     /// The first of each.
     by_id: HashMap<&'r str, NodeId>,
     ids: Vec<Option<&'r str>>,
-    left: std::cell::Cell<usize>,
+    /// How many suggestions may still be made.
+    left: Cell<usize>,
 }
 
 impl<'r> Names<'r> {
@@ -203,9 +203,9 @@ impl<'r> Names<'r> {
     }
 
     /// The other step that was probably meant.
-    fn nearest(&self, name: &str, by: NodeId) -> Option<String> {
+    fn nearest(&self, name: &str, by: Option<NodeId>) -> Option<String> {
         self.left.set(self.left.get().checked_sub(1)?);
-        let others = (0..).map(NodeId).zip(&self.ids).filter(|(node, _)| *node != by).filter_map(|(_, id)| *id);
+        let others = (0..).map(NodeId).zip(&self.ids).filter(|(node, _)| Some(*node) != by).filter_map(|(_, id)| *id);
         nearest(name, others.filter(|id| *id != name)).map(str::to_owned)
     }
 

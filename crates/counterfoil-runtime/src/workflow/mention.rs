@@ -34,6 +34,15 @@ pub enum By {
     Output,
 }
 
+impl By {
+    pub fn node(self) -> Option<NodeId> {
+        match self {
+            Self::Step(node) | Self::UndoOf(node) => Some(node),
+            Self::Output => None,
+        }
+    }
+}
+
 /// A name in an expression that is looked at again when all steps are known.
 pub struct Mention {
     pub by: By,

@@ -17,7 +17,6 @@ fn quickly<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let done = work();
     let took = started.elapsed();
-    eprintln!("{what}: {took:?}");
     assert!(took < Duration::from_secs(20), "{what}: {took:?}");
     done
 }
@@ -44,16 +43,25 @@ fn ten_thousand_mistakes() {
     assert_eq!(quickly("unknown needs", || parse(&unknown)).unwrap_err().len(), 501);
     let blind = steps(|i| format!("id: s{i}, needs: [], tool: t, args: {{ of: \"${{steps.s{}.result}}\" }}", (i + 1) % STEPS));
     assert_eq!(quickly("steps that have not ended", || parse(&blind)).unwrap_err().len(), 501);
+    let backwards = steps(|i| format!("id: s{i}, tool: t, args: {{ of: \"${{steps.s{}.result}}\" }}", (i + 1) % STEPS));
+    assert_eq!(quickly("steps that come later", || parse(&backwards)).unwrap_err().len(), 501);
     let round = steps(|i| match i {
         0 => "id: s0, needs: [s1], tool: t".into(),
         _ => format!("id: s{i}, tool: t"),
     });
     assert_eq!(quickly("a cycle", || parse(&round)).unwrap_err(), ["3:22: steps[0].needs: it waits for itself: s0 needs s1 needs s0"]);
-    let choices = steps(|i| match i {
-        _ if i + 1 == STEPS => format!("id: s{i}, tool: t"),
-        _ => format!("id: s{i}, decision: [{{ when: \"true\", then: [s{}] }}, {{ else: [] }}]", i + 1),
-    });
-    quickly("decisions", || good(&choices));
+}
+
+#[test]
+fn ten_thousand_decisions() {
+    let naming = |target: fn(usize) -> usize| {
+        steps(|i| match i {
+            _ if i + 1 == STEPS => format!("id: s{i}, tool: t"),
+            _ => format!("id: s{i}, decision: [{{ when: \"true\", then: [s{}] }}, {{ else: [] }}]", target(i)),
+        })
+    };
+    quickly("of the next step", || good(&naming(|i| i + 1)));
+    quickly("of the last step", || good(&naming(|_| STEPS - 1)));
 }
 
 #[test]
