@@ -783,6 +783,12 @@ pub struct BenchArgs {
     /// Measure the HTTP API beside the library: a server in a process of its own, and so many connections as --concurrency says
     #[arg(long)]
     pub http: bool,
+    /// Measure runs: so many at once as --concurrency says, each of --steps steps
+    #[arg(long, conflicts_with = "http")]
+    pub runs: bool,
+    /// Steps of each run
+    #[arg(long, default_value_t = 10, requires = "runs")]
+    pub steps: usize,
     /// What the benchmark's own child process does (used by the benchmark itself)
     #[arg(long, hide = true)]
     pub part: Option<String>,

@@ -7,6 +7,7 @@ mod http;
 mod load;
 mod machine;
 mod raw;
+mod runs;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -56,6 +57,9 @@ pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
     }
     if args.http {
         return http::run(global, args).await;
+    }
+    if args.runs {
+        return runs::run(global, args).await;
     }
     let folder = Folder::new(args.dir.as_deref())?;
     let url = global.store.clone().unwrap_or_else(|| format!("sqlite:{}", folder.path.join("bench.db").display()));
