@@ -20,7 +20,7 @@ use tracing::Instrument;
 use crate::answer::{Answer, Ending};
 use crate::clock::Clock;
 use crate::drive::{Held, ledger_answer};
-use crate::engine::{Definitions, Follow, Lives};
+use crate::engine::{Definitions, Follow, Functions, Lives};
 use crate::fresh::{Fresh, unguessable};
 use crate::gate::Gates;
 use crate::heartbeat::Heartbeat;
@@ -56,6 +56,7 @@ pub(crate) struct Inner {
     /// Whether a call that comes without a trace begins one.
     begins_traces: AtomicBool,
     pub definitions: Definitions,
+    pub functions: Functions,
     /// Runs that this process drives.
     pub lives: Lives,
     /// Effects were pruned for which a tool may keep something.
@@ -158,6 +159,7 @@ impl Runtime {
             salt: OnceCell::new(),
             begins_traces: AtomicBool::new(false),
             definitions: Definitions::default(),
+            functions: Functions::default(),
             lives: Lives::default(),
             forgettable: AtomicBool::new(true),
             tenants: Mutex::default(),

@@ -92,7 +92,10 @@ pub struct Started {
     pub tenant: Tenant,
     pub run: RunId,
     pub caller: Caller,
+    /// What it runs by: its name.
     pub workflow: WorkflowName,
+    #[serde(default, skip_serializing_if = "By::is_plan")]
+    pub by: By,
     /// Of what it runs by: it keeps the one it began with.
     pub definition: Digest32,
     pub input: CanonicalJson,
@@ -106,6 +109,23 @@ pub struct Started {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     pub retain_ms: u64,
+}
+
+/// Who says what follows what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// The plan of a workflow file.
+    #[default]
+    Plan,
+    /// A Rust function, which is run again from its beginning and given what is recorded.
+    Function,
+}
+
+impl By {
+    fn is_plan(&self) -> bool {
+        *self == Self::Plan
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

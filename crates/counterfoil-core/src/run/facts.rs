@@ -227,7 +227,7 @@ impl Run {
         let dealt = |step: &StepPath| self.sagas.iter().any(|saga| matches!(saga.dealt.get(step), Some(Ok(_))));
         let inside = |step: &StepPath| match (scope, &self.flow) {
             (Some(scope), Some(flow)) => flow.is_within(step, scope),
-            (Some(scope), None) => step == scope,
+            (Some(scope), None) => step.as_str().strip_prefix(scope.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
             (None, _) => true,
         };
         self.committed.iter().rev().filter(|step| inside(step) && !dealt(step)).cloned().collect()

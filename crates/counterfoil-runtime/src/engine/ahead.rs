@@ -8,6 +8,7 @@ use counterfoil_core::{Effect, EffectKey, Fence};
 use counterfoil_store::{StoreError, Written};
 
 use super::advance::Advanced;
+use super::step::Prepared;
 use crate::conclude;
 use crate::drive::Held;
 use crate::gate::Pass;
@@ -28,7 +29,14 @@ pub(crate) struct Ahead {
 impl Runtime {
     /// The claim of the one call that follows, if nothing stands before it.
     pub(crate) fn ahead(&self, advanced: &Advanced) -> Option<(Ahead, Claiming)> {
-        let [prepared] = &advanced.calls[..] else { return None };
+        match &advanced.calls[..] {
+            [prepared] if advanced.children.is_empty() => self.ahead_of(prepared),
+            _ => None,
+        }
+    }
+
+    /// The claim of a call, if nothing stands before it.
+    pub(crate) fn ahead_of(&self, prepared: &Prepared) -> Option<(Ahead, Claiming)> {
         let (inner, task) = (&self.inner, &prepared.task);
         let (tool, policy) = (&task.tool, &task.tool.policy);
         let plain = !tool.is_pure()
@@ -37,7 +45,7 @@ impl Runtime {
             && policy.limits.per_run.is_none()
             && policy.limits.cost_per_run.is_none()
             && inner.modes.known(&tool.name).is_some_and(|mode| mode != Mode::Off);
-        if !plain || !advanced.children.is_empty() {
+        if !plain {
             return None;
         }
         let pass = inner.gates.pass_at_once(&task.call.tenant, &tool.name, policy)?;
@@ -54,13 +62,13 @@ const FIRST: Attempt = Attempt { number: 1, fence: Fence(1) };
 
 impl Ahead {
     /// It is durable: the call need not claim any more.
-    pub fn arrived(mut self, permit: Option<Permit>, advanced: &mut Advanced) {
-        match (permit, advanced.calls.first_mut()) {
-            (Some(permit), Some(prepared)) => {
+    pub fn arrived(mut self, permit: Option<Permit>, prepared: &mut Prepared) {
+        match permit {
+            Some(permit) => {
                 self.pass.claimed();
                 prepared.task.held = Some(Held { permit, pass: self.pass, attempt: FIRST, unsettled: self.unsettled });
             }
-            _ => self.unsettled.settled(),
+            None => self.unsettled.settled(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use counterfoil_core::run::entry::Started;
+use counterfoil_core::run::entry::{By, Started};
 use counterfoil_core::run::flow::Flow;
 use counterfoil_core::run::{OWNER_LEASE, Run, RunEntry, RunFoldError, StepState};
 use counterfoil_core::{Fence, RunId, StepPath, StreamId, Tenant, Timestamp, codec};
@@ -23,6 +23,8 @@ pub(crate) struct Book {
     pub tenant: Tenant,
     pub id: RunId,
     pub workflow: Arc<Workflow>,
+    /// Taken by who writes to the run where several may want to at once.
+    pub turn: tokio::sync::Mutex<()>,
     pages: Mutex<Pages>,
 }
 
@@ -56,7 +58,7 @@ impl Book {
         let stream = StreamId::run(tenant, id);
         let (run, workflow) = read(&runtime.inner, tenant, id).await?;
         let pages = Pages { run, busy: false, stale: false, fence: None, carried: None, follows: Vec::new() };
-        Ok(Self { stream, tenant: tenant.clone(), id: id.clone(), workflow, pages: Mutex::new(pages) })
+        Ok(Self { stream, tenant: tenant.clone(), id: id.clone(), workflow, turn: tokio::sync::Mutex::new(()), pages: Mutex::new(pages) })
     }
 
     /// Reads what others wrote.
@@ -200,8 +202,8 @@ impl Pages {
     pub fn arrived_with(&mut self, step: &StepPath, permit: Option<Permit>) {
         if let Some(Carried { mut advanced, ahead, .. }) = self.carried.take_if(|carried| carried.step == *step) {
             self.arrived();
-            if let Some(ahead) = ahead {
-                ahead.arrived(permit, &mut advanced);
+            if let (Some(ahead), Some(call)) = (ahead, advanced.calls.first_mut()) {
+                ahead.arrived(permit, call);
             }
             self.follows.push(advanced);
         }
@@ -230,14 +232,17 @@ pub(crate) async fn read(inner: &Inner, tenant: &Tenant, id: &RunId) -> Result<(
     let Some(first) = history.records.first() else { return Err(RunError::NotFound(id.clone())) };
     let unreadable = |source| RunError::Ledger(LedgerError::Run { run: id.to_string(), source });
     let (started, _) = Run::begun(&first.body).map_err(unreadable)?;
-    let workflow = inner.definitions.of_run(&inner.ledger, tenant, id, started.definition).await?;
+    let workflow = match started.by {
+        By::Plan => inner.definitions.of_run(&inner.ledger, tenant, id, started.definition).await?,
+        By::Function => Arc::new(Workflow::without_plan(&started.workflow)),
+    };
     let run = folded(started, &workflow, &history).map_err(unreadable)?;
     Ok((run, workflow))
 }
 
 fn folded(started: Arc<Started>, workflow: &Workflow, history: &History) -> Result<Run, RunFoldError> {
-    let flow = flow_of(workflow, &started);
-    let mut run = Run::new(started, Some(flow));
+    let flow = (started.by == By::Plan).then(|| flow_of(workflow, &started));
+    let mut run = Run::new(started, flow);
     let mut records = history.records.iter();
     if let Some(first) = records.next() {
         let (_, entries) = Run::begun(&first.body)?;

@@ -27,7 +27,11 @@ impl Follow {
     /// Whether the run still wants the step done: asked right before its claim.
     pub fn wanted(&self) -> bool {
         let pages = self.book.lock();
-        pages.fence.is_some() && pages.run.flow().and_then(|flow| flow.progress(&self.step)) == Some(Progress::Busy)
+        let wanted = match pages.run.flow() {
+            Some(flow) => flow.progress(&self.step) == Some(Progress::Busy),
+            None => pages.run.running.contains(&self.step) && pages.run.cancel.is_none(),
+        };
+        pages.fence.is_some() && wanted
     }
 
     /// Records what an attempt said, and what that means for the run.

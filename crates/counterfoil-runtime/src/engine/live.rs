@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use counterfoil_core::effect::State;
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::run::ending::step_end;
-use counterfoil_core::run::entry::{Began, RunEntry, StepEnd};
+use counterfoil_core::run::entry::{Began, By, RunEntry, StepEnd};
 use counterfoil_core::run::flow::Progress;
 use counterfoil_core::run::{Run, RunFoldError};
 use counterfoil_core::{Effect, EffectKey, Entry, Failure, Json, RunId, StepPath, StreamId, Tenant, Timestamp};
@@ -139,6 +139,9 @@ impl Runtime {
             };
             let _life = Life { lives, stream };
             let book = Arc::new(Book::open(self, tenant, run).await?);
+            if book.lock().run.started.by == By::Function {
+                return Box::pin(self.drive_function(book, stirred)).await;
+            }
             return Box::pin(Live::new(self.clone(), book, stirred).drive()).await;
         }
     }
@@ -336,8 +339,8 @@ impl Live {
         match (written.await, ahead) {
             (Ok(permit), ahead) => {
                 book.lock().arrived();
-                if let Some(ahead) = ahead {
-                    ahead.arrived(permit, &mut advanced);
+                if let (Some(ahead), Some(call)) = (ahead, advanced.calls.first_mut()) {
+                    ahead.arrived(permit, call);
                 }
             }
             (Err(error), ahead) => {
@@ -533,7 +536,7 @@ impl Live {
 
 impl Runtime {
     /// Makes a step's call, and says what came of it as far as the run does not know yet.
-    async fn call_step(&self, book: &Book, prepared: Prepared) -> What {
+    pub(super) async fn call_step(&self, book: &Book, prepared: Prepared) -> What {
         let started = Instant::now();
         let Prepared { step, mut task } = prepared;
         let (key, tool) = (task.key, task.tool.clone());
@@ -605,7 +608,7 @@ impl Runtime {
     }
 
     /// Stops what a step began, as far as that can be, and says how it ended.
-    async fn stop_step(&self, book: &Book, step: &StepPath, what: Began) -> Result<StepEnd, RunError> {
+    pub(super) async fn stop_step(&self, book: &Book, step: &StepPath, what: Began) -> Result<StepEnd, RunError> {
         let key = match what {
             Began::Effect { key, pure: false, .. } => key,
             Began::Child { run } => return self.stop_child(book, run).await,

@@ -6,14 +6,16 @@
 //! its outcome; so whoever takes over finds every effect that may exist.
 //!
 //! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `ahead`, `follow` (what a call tells its run), `live`,
-//! `child` (a run that is a step), `unwind` (undoing), [`operate`] (what people do), [`view`].
+//! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`operate`] (what people do), [`view`].
 
 mod advance;
 mod ahead;
 mod book;
 mod child;
 mod definitions;
+pub mod durable;
 mod follow;
+mod function;
 mod live;
 pub mod operate;
 mod sight;
@@ -30,6 +32,7 @@ use crate::config::ConfigErrors;
 use crate::ledger::LedgerError;
 
 pub(crate) use definitions::Definitions;
+pub(crate) use durable::Functions;
 pub(crate) use follow::Follow;
 pub(crate) use live::Lives;
 pub use live::Rest;
@@ -48,6 +51,9 @@ pub enum RunError {
     UnknownTool { tool: String, hint: String },
     #[error("there is no workflow {0}")]
     UnknownWorkflow(String),
+    /// Nothing was done for it: the run goes on when the function asks again for what it asked before.
+    #[error("the function of the run {run} is not what it was: {message}")]
+    FunctionDiverged { run: RunId, message: String },
     /// The run keeps the definition it began with.
     #[error("the run {run} was started with another definition: expected {expected}, and this is {actual}")]
     Diverged { run: RunId, expected: Digest32, actual: Digest32 },
@@ -77,6 +83,7 @@ impl RunError {
             Self::UnknownTool { .. } => "unknown_tool",
             Self::UnknownWorkflow(_) => "unknown_workflow",
             Self::Diverged { .. } => "definition_diverged",
+            Self::FunctionDiverged { .. } => "function_diverged",
             Self::NoDefinition { .. } => "definition_missing",
             Self::Definition { .. } => "definition_unreadable",
             Self::WrongState { .. } => "wrong_state",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use counterfoil_core::run::entry::{Parent, Started};
+use counterfoil_core::run::entry::{By, Parent, Started};
 use counterfoil_core::run::{Run, RunEntry};
 use counterfoil_core::{Caller, CanonicalJson, RunId, StreamId, Tenant, ToolName, codec};
 use counterfoil_store::{Reach, Version, Write};
@@ -57,6 +57,7 @@ impl Runtime {
             run: run.clone(),
             caller: new.caller.clone(),
             workflow: workflow.name.clone(),
+            by: By::Plan,
             definition: workflow.digest,
             input: new.input.clone(),
             parent: new.parent.clone(),
@@ -90,7 +91,7 @@ impl Runtime {
         }
     }
 
-    fn same_run(&self, asked: &Started, first: Option<&str>) -> Result<(), RunError> {
+    pub(super) fn same_run(&self, asked: &Started, first: Option<&str>) -> Result<(), RunError> {
         let exists = |what| RunError::Exists { run: asked.run.clone(), what };
         let Some(first) = first else { return Err(exists("which only the id is left")) };
         let (known, _) = Run::begun(first).map_err(|source| LedgerError::Run { run: asked.run.to_string(), source })?;

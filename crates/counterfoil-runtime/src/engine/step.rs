@@ -74,7 +74,7 @@ impl Runtime {
         tool.policy.retain = tool.policy.retain.max(workflow.retain);
         if let Some(undo) = &spec.undo {
             let seen = seen(run, workflow, Some(step), &undo.args.exprs());
-            tool.tool = Arc::new(StepTool { tool: tool.tool, undo: undo.clone(), seen });
+            tool.tool = Arc::new(StepTool { tool: tool.tool, undo: Undo::Written(undo.clone(), seen) });
         }
         Some(tool)
     }
@@ -120,12 +120,28 @@ fn spec_of<'a>(run: &Run, workflow: &'a Workflow, step: &StepPath) -> Option<&'a
     }
 }
 
+/// What undoes a call that a Rust function makes.
+#[derive(Clone)]
+pub(crate) struct UndoWith {
+    pub tool: String,
+    /// Its arguments, from the result.
+    pub args: Arc<dyn Fn(&serde_json::Value) -> serde_json::Value + Send + Sync>,
+}
+
+pub(crate) fn with_undo(tool: Arc<dyn Tool>, undo: UndoWith) -> Arc<dyn Tool> {
+    Arc::new(StepTool { tool, undo: Undo::With(undo) })
+}
+
 /// A tool whose undo is the step's.
 struct StepTool {
     tool: Arc<dyn Tool>,
-    undo: UndoStep,
-    /// What the step's expressions saw when it began.
-    seen: Seen,
+    undo: Undo,
+}
+
+enum Undo {
+    /// What the step's expressions saw when it began is there still.
+    Written(UndoStep, Seen),
+    With(UndoWith),
 }
 
 impl Tool for StepTool {
@@ -154,9 +170,17 @@ impl Tool for StepTool {
     }
 
     fn undo_plan(&self, invocation: &Invocation, result: &Json) -> Result<Option<UndoPlan>, String> {
-        let scope = self.seen.scope().with_args(&invocation.args).with_json("result", result);
-        let args = self.undo.args.render_json(&scope).map_err(|error| error.to_string())?;
+        let (tool, args) = match &self.undo {
+            Undo::Written(undo, seen) => {
+                let scope = seen.scope().with_args(&invocation.args).with_json("result", result);
+                (undo.tool.clone(), undo.args.render_json(&scope).map_err(|error| error.to_string())?)
+            }
+            Undo::With(undo) => {
+                let tool = ToolName::new(&undo.tool).map_err(|error| error.to_string())?;
+                (tool, (undo.args)(&result.to_value()).to_string())
+            }
+        };
         let args = CanonicalJson::parse(&args).map_err(|error| error.to_string())?;
-        Ok(Some(UndoPlan { tool: self.undo.tool.clone(), args }))
+        Ok(Some(UndoPlan { tool, args }))
     }
 }

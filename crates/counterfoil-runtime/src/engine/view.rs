@@ -103,7 +103,11 @@ impl RunView {
             duration_ms: ended.map(|ended| between(run.started.at, ended)),
             parent: run.started.parent.as_ref().map(|parent| parent.run.to_string()),
             due: run.due().filter(|_| run.owner.is_none()).map(time),
-            steps: block(run, workflow, Plan::ROOT, &[]),
+            steps: if run.flow().is_some() {
+                block(run, workflow, Plan::ROOT, &[])
+            } else {
+                run.order.iter().map(|path| plain(run, path)).collect()
+            },
             compensations: compensations(run),
         }
     }
@@ -131,13 +135,48 @@ fn block(run: &Run, workflow: &Workflow, block_id: BlockId, items: &[u32]) -> Ve
 fn step(run: &Run, workflow: &Workflow, node: NodeId, items: &[u32]) -> StepView {
     let path = run.flow().expect("a workflow's run has a flow").path(node, items);
     let (word, failure) = status(run, &path);
+    let tool = if let StepSpec::Tool(spec) = workflow.step(node) { Some(spec.tool.to_string()) } else { None };
+    let error = failure.cloned();
+    view(run, &path, Shown { kind: kind(workflow.step(node)), status: word, tool, error, steps: inside(run, workflow, node, &path, items) })
+}
+
+/// A step of a run that goes by no plan.
+fn plain(run: &Run, path: &StepPath) -> StepView {
+    let known = run.step(path).expect("it is in the order");
+    let (kind, tool) = match &known.what {
+        Some(Began::Effect { tool, .. }) => ("tool", Some(tool.to_string())),
+        Some(Began::Sleep { .. }) => ("sleep", None),
+        Some(Began::Wait { .. }) => ("wait", None),
+        Some(Began::Child { .. }) => ("call", None),
+        Some(Began::Map { .. }) | None => ("value", None),
+    };
+    let (status, error) = match &known.state {
+        StepState::Running => ("running", None),
+        StepState::Ended { how: StepEnd::Done { .. }, .. } => ("done", None),
+        StepState::Ended { how: StepEnd::Failed { failure, .. }, .. } => ("failed", Some(failure.clone())),
+        StepState::Ended { how: StepEnd::Cancelled { .. }, .. } => ("cancelled", None),
+    };
+    view(run, path, Shown { kind, status, tool, error, steps: Vec::new() })
+}
+
+/// What the plan knows of a step, or its first entry.
+struct Shown {
+    kind: &'static str,
+    status: &'static str,
+    tool: Option<String>,
+    error: Option<Failure>,
+    steps: Vec<StepView>,
+}
+
+fn view(run: &Run, path: &StepPath, shown: Shown) -> StepView {
+    let Shown { kind, status, tool, error, steps } = shown;
     let mut view = StepView {
         step: path.to_string(),
-        kind: kind(workflow.step(node)),
-        status: word,
+        kind,
+        status,
         outcome: None,
-        tool: if let StepSpec::Tool(spec) = workflow.step(node) { Some(spec.tool.to_string()) } else { None },
-        effect: run.effect(&path).map(|key| key.to_string()),
+        tool,
+        effect: run.effect(path).map(|key| key.to_string()),
         run: None,
         waits_for: None,
         until: None,
@@ -145,15 +184,15 @@ fn step(run: &Run, workflow: &Workflow, node: NodeId, items: &[u32]) -> StepView
         ended: None,
         duration_ms: None,
         result: None,
-        error: failure.cloned(),
-        steps: inside(run, workflow, node, &path, items),
+        error,
+        steps,
     };
-    if let Some(known) = run.step(&path) {
+    if let Some(known) = run.step(path) {
         view.began = Some(time(known.began));
         if let StepState::Ended { at, how } = &known.state {
             view.ended = Some(time(*at));
             view.duration_ms = Some(between(known.began, *at));
-            view.outcome = Some(run.semantics(&path).word());
+            view.outcome = Some(run.semantics(path).word());
             if let StepEnd::Done { result, .. } = how {
                 view.result = Some(result.clone());
             }

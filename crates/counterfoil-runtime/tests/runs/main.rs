@@ -2,6 +2,7 @@
 
 mod cancelling;
 mod crashes;
+mod functions;
 mod house;
 mod people;
 mod sagas;
