@@ -41,6 +41,7 @@ use thiserror::Error;
 
 pub use counterfoil_core as core;
 pub use counterfoil_runtime as runtime;
+pub use counterfoil_runtime::engine::durable;
 pub use counterfoil_store as store;
 
 /// What most programs need.

@@ -22,6 +22,7 @@ mod prunes;
 mod refusals;
 mod replays;
 mod retries;
+mod runs;
 mod stores;
 mod tokens;
 mod worker;
