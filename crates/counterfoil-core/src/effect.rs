@@ -557,7 +557,8 @@ impl Facts {
         Summary {
             kind: StreamKind::Effect,
             tenant: opened.tenant.clone(),
-            state: self.state.word(),
+            // Whether it happened is as open as for any doubt: it is in the same list.
+            state: if open && matches!(self.state, State::Cancelled { .. }) { "in_doubt" } else { self.state.word() },
             tool: Some(opened.tool.clone()),
             run: opened.run.clone(),
             open,

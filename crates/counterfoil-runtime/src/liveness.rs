@@ -101,6 +101,19 @@ impl Liveness {
     }
 }
 
+impl Liveness {
+    /// Whether `worker` is dead, or has ended as it should: it announces itself here no more. A worker that never did is taken for one of those, so this
+    /// is only for what may be taken on twice.
+    pub fn away(&self, worker: &WorkerId) -> bool {
+        match self {
+            Self::Leases => false,
+            Self::Locks(locks) => {
+                file_of(&locks.dir, worker).is_some_and(|path| path != locks.own && (!path.exists() || lock_is_free(&path)))
+            }
+        }
+    }
+}
+
 impl Drop for Locks {
     fn drop(&mut self) {
         if self.unsettled.load(Ordering::SeqCst) == 0 {
@@ -180,8 +193,10 @@ mod tests {
         let watching = Liveness::announce(dir.path(), &a).unwrap();
         let tidy = Liveness::announce(dir.path(), &b).unwrap();
         tidy.claiming().settled();
+        assert!(!watching.away(&b) && !watching.away(&a));
         drop(tidy);
         assert!(!dir.path().join("b").exists(), "nothing is left of it");
+        assert!(watching.away(&b) && !watching.gone(&b));
         let broken = Liveness::announce(dir.path(), &c).unwrap();
         let _claim = broken.claiming();
         drop(broken);

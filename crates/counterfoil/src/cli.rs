@@ -131,7 +131,7 @@ pub enum Command {
     /// Whether calls are enforced, shadowed or let through: show, set, reset
     #[command(after_long_help = MODE_HELP)]
     Mode(ModeArgs),
-    /// Look once at everything that is due: lost workers, open doubts, approved calls, interrupted undos
+    /// Look once at everything that is due: lost workers, open doubts, approved calls, interrupted undos, runs
     Recover,
     /// The receipts of a run or of a tenant: list, verify
     Receipts(ReceiptsArgs),

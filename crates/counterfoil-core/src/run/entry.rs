@@ -102,6 +102,9 @@ pub struct Started {
     /// The run and the step that wait for this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// The run that this one has its beginning from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked: Option<Forked>,
     /// What the runs around this one allow it to use; `None`: everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<ToolName>>,
@@ -126,6 +129,15 @@ impl By {
     fn is_plan(&self) -> bool {
         *self == Self::Plan
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forked {
+    pub run: RunId,
+    /// The first step that is not the other's.
+    pub at: StepPath,
+    pub by: String,
+    pub why: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,22 +224,25 @@ pub enum StepEnd {
 }
 
 /// What came of undoing a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Undone {
     Undone,
     /// It had not happened after all.
     NothingToUndo,
     /// A person says that it is dealt with.
-    Skipped,
+    Skipped {
+        by: String,
+        why: String,
+    },
 }
 
 impl Undone {
-    pub fn word(self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Self::Undone => "undone",
             Self::NothingToUndo => "nothing_to_undo",
-            Self::Skipped => "skipped",
+            Self::Skipped { .. } => "skipped",
         }
     }
 }

@@ -352,7 +352,7 @@ impl Run {
                 self.stir(*at);
                 self.settle_sagas(*at);
             }
-            RunEntry::CompensationCompleted { at, step, how } => self.dealt(step, Ok(*how), *at).map_err(illegal)?,
+            RunEntry::CompensationCompleted { at, step, how } => self.dealt(step, Ok(how.clone()), *at).map_err(illegal)?,
             RunEntry::CompensationFailed { at, step, failure } => self.dealt(step, Err(failure.clone()), *at).map_err(illegal)?,
             RunEntry::RunEnded { at, how } => {
                 self.end = Some((*at, how.clone()));
@@ -405,6 +405,11 @@ impl Run {
         }
         self.alive(at);
         self.settle_sagas(at);
+        if self.end.is_some() && self.saga().is_none() {
+            // It was only taken on to be undone.
+            self.owner = None;
+            self.due = None;
+        }
         Ok(())
     }
 

@@ -125,7 +125,7 @@ impl Book {
                         pages.fence = Some(owner.fence);
                         return Ok(true);
                     }
-                    Some(owner) if now < owner.until && !inner.liveness.gone(&owner.worker) => return Ok(false),
+                    Some(owner) if now < owner.until && !inner.liveness.away(&owner.worker) => return Ok(false),
                     _ => {}
                 }
                 let owned = owned(inner, &pages.run, now);

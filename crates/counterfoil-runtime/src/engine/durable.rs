@@ -137,6 +137,7 @@ impl Runtime {
             by: By::Function,
             input,
             parent: None,
+            forked: None,
             tools: None,
             deadline: None,
             retain_ms: u64::try_from(RETAIN.as_millis()).unwrap_or(u64::MAX),

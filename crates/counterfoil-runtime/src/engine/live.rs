@@ -12,7 +12,7 @@ use counterfoil_core::ids::Digest32;
 use counterfoil_core::run::ending::step_end;
 use counterfoil_core::run::entry::{Began, By, RunEntry, StepEnd};
 use counterfoil_core::run::flow::Progress;
-use counterfoil_core::run::{Run, RunFoldError};
+use counterfoil_core::run::{Run, RunFoldError, is_run};
 use counterfoil_core::{Effect, EffectKey, Entry, Failure, Json, RunId, StepPath, StreamId, Tenant, Timestamp};
 use counterfoil_store::Reach;
 use futures_util::future::BoxFuture;
@@ -43,6 +43,9 @@ const AGAIN_MAX: Duration = Duration::from_secs(30);
 const HELD_LOOK: Duration = Duration::from_secs(60);
 /// How often a driver whose steps run looks whether others wrote to its run.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Runs that one look at what is due drives.
+const DUE_MAX: usize = 10_000;
 
 /// How a driver left its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,6 +177,32 @@ impl Runtime {
         }
     }
 
+    /// Lets go of a run that this process drives no more: whoever looks may go on with it at once.
+    pub async fn let_go(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
+        let book = Book::open(self, tenant, run).await?;
+        let ours = book.lock().run.owner.as_ref().is_some_and(|owner| owner.worker == *self.inner.ledger.worker());
+        if ours && book.own(self).await? {
+            let parked = RunEntry::Parked { at: self.now(), due: Some(self.now()) };
+            // Whoever was faster has it now.
+            book.record(self, |run| run.note(&parked).map(|()| vec![parked])).await?;
+        }
+        Ok(())
+    }
+
+    /// Drives every run that is due, as far as it comes.
+    pub async fn drive_due(&self) -> Result<Vec<(RunId, Rest)>, RunError> {
+        let mut driven = Vec::new();
+        for key in self.inner.ledger.due(Duration::ZERO, DUE_MAX).await? {
+            let stream = StreamId::effect(&key);
+            let history = self.inner.ledger.records(stream, Reach::Whole).await?;
+            let Some(first) = history.records.first().filter(|first| is_run(&first.body)) else { continue };
+            let (started, _) = Run::begun(&first.body).map_err(|source| LedgerError::Run { run: stream.to_string(), source })?;
+            let rest = self.drive_run(&started.tenant, &started.run).await?;
+            driven.push((started.run.clone(), rest));
+        }
+        Ok(driven)
+    }
+
     /// A worker's look at a run that may be due: if it is, it is driven by a task of its own.
     pub(crate) async fn drive_if_due(&self, stream: StreamId) -> Result<(), LedgerError> {
         if self.inner.lives.has(&stream) {
@@ -191,7 +220,7 @@ impl Runtime {
             }
         };
         let due = facts.due().is_some_and(|due| due <= self.now());
-        let gone = facts.owner.as_ref().is_some_and(|owner| self.inner.liveness.gone(&owner.worker));
+        let gone = facts.owner.as_ref().is_some_and(|owner| self.inner.liveness.away(&owner.worker));
         if due || gone {
             self.spawn_run(started.tenant.clone(), started.run.clone());
         }
@@ -572,13 +601,13 @@ impl Runtime {
             return What::Recorded;
         }
         match self.inner.ledger.load(key).await {
-            Ok(effect) => self.step_said(&effect, answer),
+            Ok(effect) => self.step_said(&effect, answer, tool.policy.retry.attempts),
             Err(error) => What::Failed(error.into()),
         }
     }
 
     /// What the effect and the answer mean for the step.
-    fn step_said(&self, effect: &Effect, answer: Answer) -> What {
+    fn step_said(&self, effect: &Effect, answer: Answer, attempts_max: u32) -> What {
         let now = self.now();
         let error = answer.error.unwrap_or_else(|| AnswerError::new("not_ended", "the call has not ended"));
         let again = |why: String| {
@@ -586,8 +615,8 @@ impl Runtime {
             What::Held { until: now + after, why }
         };
         match &effect.state {
-            // Someone else's attempt failed, and there will be another.
-            State::Retrying(failed) if failed.receipt.is_none() && error.code != "retry_exhausted" => {
+            // There will be another attempt; of a series that was broken off, by a crash or by the breaker, no more than there would have been.
+            State::Retrying(failed) if failed.receipt.is_none() && error.code != "retry_exhausted" && effect.attempts < attempts_max => {
                 What::Held { until: failed.not_before.max(now + AGAIN_MIN), why: failed.failure.message.clone() }
             }
             State::WaitingApproval { expires, .. } => What::Held {
@@ -676,7 +705,7 @@ fn news(run: &mut Run, said: &[(StepPath, What)], now: Timestamp) -> Result<Vec<
         let entry = match what {
             What::Ended(how) if run.running.contains(step) => RunEntry::StepEnded { at: now, step: step.clone(), how: how.clone() },
             What::Undone(Unwound::Dealt(how)) if run.saga().and_then(|saga| saga.next()) == Some(step) => match how {
-                Ok(how) => RunEntry::CompensationCompleted { at: now, step: step.clone(), how: *how },
+                Ok(how) => RunEntry::CompensationCompleted { at: now, step: step.clone(), how: how.clone() },
                 Err(failure) => RunEntry::CompensationFailed { at: now, step: step.clone(), failure: failure.clone() },
             },
             _ => continue,

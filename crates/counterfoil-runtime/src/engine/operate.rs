@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
+use counterfoil_core::effect::State;
 use counterfoil_core::ids::WorkflowName;
-use counterfoil_core::run::entry::{Awaited, Began, RunEntry, Signalled, Started, StepEnd, Undone};
+use counterfoil_core::run::entry::{Awaited, Began, Forked, RunEntry, Signalled, Started, StepEnd, Undone};
 use counterfoil_core::run::flow::Progress;
 use counterfoil_core::run::{APPROVAL, Run, RunState};
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{Json, RunId, StepPath, StreamId, Summary, Tenant, codec};
+use counterfoil_core::{Effect, Json, RunId, StepPath, StreamId, Summary, Tenant, codec};
 use counterfoil_store::{Page, Query, Version, Write};
 
 use super::RunError;
@@ -52,13 +53,40 @@ pub enum Heard {
     Before,
 }
 
+/// Running steps whose effects are looked at for one view.
+const EXPLAINED_MAX: usize = 100;
+
 /// Longest id, name and correlation of a signal.
 const SIGNAL_BYTES_MAX: usize = 255;
 
 impl Runtime {
     pub async fn run(&self, tenant: &Tenant, run: &RunId) -> Result<RunView, RunError> {
         let (run, workflow) = book::read(&self.inner, tenant, run).await?;
-        Ok(RunView::of(&run, &workflow))
+        let mut view = RunView::of(&run, &workflow);
+        self.explain(&run, &mut view).await?;
+        Ok(view)
+    }
+
+    /// What steps and undos wait for that only their effects know: a person's word, mostly.
+    async fn explain(&self, run: &Run, view: &mut RunView) -> Result<(), RunError> {
+        let effects = run.running.iter().filter_map(|step| Some((step, run.effect(step)?)));
+        for (step, key) in effects.take(EXPLAINED_MAX) {
+            let effect = self.inner.ledger.load(key).await?;
+            if let (Some(why), Some(shown)) = (needs_a_person(&effect), view.step_mut(step.as_str())) {
+                shown.waits_for = Some(why);
+            }
+        }
+        let undoing = run.saga().and_then(|saga| saga.next());
+        if let Some((step, key)) = undoing.and_then(|step| Some((step, run.effect(step)?))) {
+            let mut effect = self.inner.ledger.load(key).await?;
+            if let State::Undoing { undo, .. } = &effect.state {
+                effect = self.inner.ledger.load(*undo).await?;
+            }
+            if let Some(shown) = view.compensations.iter_mut().rev().find(|shown| shown.step == step.as_str()) {
+                shown.waits_for = needs_a_person(&effect);
+            }
+        }
+        Ok(())
     }
 
     /// A run as its entries tell of it.
@@ -127,6 +155,13 @@ impl Runtime {
             let state = facts.state();
             match &cancel.step {
                 None if facts.cancel.is_some() => return Ok(None),
+                None if facts.fate().is_some() && facts.end.is_none() => {
+                    return Err(RunError::WrongState {
+                        run: run.clone(),
+                        state: state.word(),
+                        hint: "it is at its end already, and being undone",
+                    });
+                }
                 None if facts.end.is_some() => {
                     return Err(RunError::WrongState {
                         run: run.clone(),
@@ -244,12 +279,15 @@ impl Runtime {
     }
 
     /// A person says that a step which could not be undone is dealt with.
-    pub async fn skip_undo(&self, tenant: &Tenant, run: &RunId, step: &StepPath) -> Result<Heard, RunError> {
+    pub async fn skip_undo(&self, tenant: &Tenant, run: &RunId, step: &StepPath, operator: &Operator) -> Result<Heard, RunError> {
         self.tell_run(tenant, run, |facts, _| {
             let dealt = facts.sagas.iter().rev().find_map(|saga| saga.dealt.get(step));
             match dealt {
                 Some(Ok(_)) => Ok(None),
-                Some(Err(_)) => Ok(Some(RunEntry::CompensationCompleted { at: self.now(), step: step.clone(), how: Undone::Skipped })),
+                Some(Err(_)) => {
+                    let how = Undone::Skipped { by: operator.by.clone(), why: operator.why.clone() };
+                    Ok(Some(RunEntry::CompensationCompleted { at: self.now(), step: step.clone(), how }))
+                }
                 None => {
                     let hint = "no undo of this step has failed";
                     Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint })
@@ -275,15 +313,17 @@ impl Runtime {
     }
 
     /// A new run with what another did before a step; it goes on from there by itself. What the other did stays the other's to undo.
-    pub async fn fork_run(&self, tenant: &Tenant, run: &RunId, at: &StepPath, new: RunId) -> Result<RunId, RunError> {
+    pub async fn fork_run(&self, tenant: &Tenant, run: &RunId, at: &StepPath, new: RunId, operator: &Operator) -> Result<RunId, RunError> {
         let (facts, workflow) = book::read(&self.inner, tenant, run).await?;
         let node = facts.flow().and_then(|flow| flow.node(at)).ok_or_else(|| no_step(&facts, run, at))?;
         let before = workflow.plan.before(node);
         let now = self.now();
+        let forked = Forked { run: run.clone(), at: at.clone(), by: operator.by.clone(), why: operator.why.clone() };
         let started = Arc::new(Started {
             at: now,
             run: new.clone(),
             parent: None,
+            forked: Some(forked),
             deadline: workflow.timeout.map(|t| now + t),
             ..(*facts.started).clone()
         });
@@ -345,6 +385,20 @@ impl Runtime {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+}
+
+/// What a person would have to do for an effect to go on.
+fn needs_a_person(effect: &Effect) -> Option<String> {
+    let key = effect.key;
+    match &effect.state {
+        State::WaitingApproval { .. } => Some(format!("approval: counterfoil effects approve {key}")),
+        State::InDoubt(_) => Some(format!("it is not known whether it happened: counterfoil effects resolve {key}")),
+        State::Cancelled { late: None, .. } if effect.doubtful() => {
+            Some(format!("it was stopped while it ran, and it is not known whether it happened: counterfoil effects resolve {key}"))
+        }
+        State::Retrying(failed) => Some(format!("the next attempt: {}", failed.failure.message)),
+        _ => None,
     }
 }
 

@@ -61,6 +61,7 @@ impl Runtime {
             definition: workflow.digest,
             input: new.input.clone(),
             parent: new.parent.clone(),
+            forked: None,
             tools: new.tools.clone(),
             deadline: workflow.timeout.map(|timeout| now + timeout),
             retain_ms: u64::try_from(workflow.retain.as_millis()).unwrap_or(u64::MAX),

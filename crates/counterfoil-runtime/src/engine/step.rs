@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use counterfoil_core::effect::State;
 use counterfoil_core::policy::RetryPolicy;
 use counterfoil_core::run::Run;
 use counterfoil_core::{Call, CanonicalJson, Effect, EffectKey, Failure, Json, Outcome, StepPath, ToolName};
@@ -89,6 +90,16 @@ impl Runtime {
     pub(crate) async fn undo_retry(&self, effect: &Effect) -> Result<Option<RetryPolicy>, LedgerError> {
         let found = self.step_of(effect).await?;
         Ok(found.and_then(|(run, workflow, step)| spec_of(&run, &workflow, &step)?.undo.as_ref()?.retry))
+    }
+
+    /// How many attempts the undo of an effect has.
+    pub(crate) async fn undo_attempts(&self, effect: &Effect) -> Result<u32, LedgerError> {
+        if let Some(retry) = self.undo_retry(effect).await? {
+            return Ok(retry.attempts);
+        }
+        let plan = if let State::Undoing { done, .. } = &effect.state { done.undo.as_ref() } else { None };
+        let tool = plan.zip(effect.opened.as_ref()).and_then(|(plan, opened)| self.inner.tools.get(&opened.tenant, &plan.tool));
+        Ok(tool.map_or(1, |tool| tool.policy.retry.attempts))
     }
 
     async fn step_of(&self, effect: &Effect) -> Result<Option<(Run, Arc<Workflow>, StepPath)>, LedgerError> {

@@ -84,7 +84,12 @@ impl Runtime {
             State::UndoFailed { failure, .. } => Ok(Unwound::Dealt(Err(failure.clone()))),
             State::Undoing { undo, .. } => {
                 let undoing = self.inner.ledger.load(*undo).await?;
+                let attempts_max = self.undo_attempts(&effect).await?;
                 match answer.error {
+                    // What keeps it away may do so for ever: it has been tried as often as it may.
+                    Some(error) if undoing.attempts >= attempts_max && !undoing.doubtful() => {
+                        Ok(Unwound::Dealt(Err(Failure { retriable: true, ..Failure::new(error.code, error.message) })))
+                    }
                     _ if undoing.doubtful() => Ok(held(look_at_doubt(&undoing, now), *undo, "it is not known whether the undo happened")),
                     Some(error) => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: error.message }),
                     None => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "the undo is under way".into() }),

@@ -80,9 +80,20 @@ pub struct CompensationView {
     pub status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
+    /// What a person has to do before it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
 }
 
 impl RunView {
+    /// A step, however deep.
+    pub fn step_mut(&mut self, path: &str) -> Option<&mut StepView> {
+        fn find<'a>(steps: &'a mut [StepView], path: &str) -> Option<&'a mut StepView> {
+            steps.iter_mut().find_map(|step| if step.step == path { Some(step) } else { find(&mut step.steps, path) })
+        }
+        find(&mut self.steps, path)
+    }
+
     pub fn of(run: &Run, workflow: &Workflow) -> Self {
         let (ended, output, error) = match &run.end {
             Some((at, RunEnd::Completed { output })) => (Some(*at), Some(output.clone()), None),
@@ -122,7 +133,7 @@ fn compensations(run: &Run) -> Vec<CompensationView> {
                 Some(Err(failure)) => ("failed", Some(failure.clone())),
                 None => ("pending", None),
             };
-            shown.push(CompensationView { step: step.to_string(), status, error });
+            shown.push(CompensationView { step: step.to_string(), status, error, waits_for: None });
         }
     }
     shown

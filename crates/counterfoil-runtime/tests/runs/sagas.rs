@@ -61,7 +61,7 @@ async fn an_undo_that_fails_does_not_stop_the_rest_and_can_be_tried_again_or_ski
     let run = "r".parse().unwrap();
     house.runtime.undo_run(&tenant(), &run, None, &Operator::new("ada", "again")).await.unwrap();
     assert_eq!(house.see(&run).await.state, "compensation_failed");
-    house.runtime.skip_undo(&tenant(), &run, &path("b")).await.unwrap();
+    house.runtime.skip_undo(&tenant(), &run, &path("b"), &Operator::new("ada", "by hand")).await.unwrap();
     assert_eq!(house.view(&run).await.state, "compensated");
     assert_eq!(house.world().count("undo_act"), 1);
 }

@@ -161,7 +161,17 @@ async fn a_fork_has_what_was_done_before_and_does_the_rest_itself() {
     let house = Town::default().process();
     let yaml = "workflow: w\nsteps:\n  - { id: a, tool: act, args: { what: a } }\n  - { id: b, tool: act, args: { what: \"${steps.a.result.id}\" } }\n";
     house.run(yaml, "{}").await;
-    let forked = house.runtime.fork_run(&tenant(), &"r".parse().unwrap(), &crate::house::path("b"), "f".parse().unwrap()).await.unwrap();
+    let forked = house
+        .runtime
+        .fork_run(
+            &tenant(),
+            &"r".parse().unwrap(),
+            &crate::house::path("b"),
+            "f".parse().unwrap(),
+            &counterfoil_runtime::Operator::new("ada", "again"),
+        )
+        .await
+        .unwrap();
     assert_eq!(house.see(&forked).await.state, "completed");
     assert_eq!(house.world().log(), ["act a", "act act-1", "act act-1"]);
 }

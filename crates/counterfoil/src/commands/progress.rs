@@ -1,6 +1,6 @@
 //! A run's steps as they begin and end, a line each, on stderr.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use counterfoil_core::run::entry::{Began, StepEnd};
@@ -20,11 +20,24 @@ pub struct Progress {
     /// How far each step was shown: begun, or ended.
     shown: HashMap<StepPath, bool>,
     undone: usize,
+    /// What was said about waiting.
+    waits: HashSet<String>,
 }
 
 impl Progress {
     pub fn new(global: &Global) -> Self {
-        Self { silent: global.json, shown: HashMap::new(), undone: 0 }
+        Self { silent: global.json, shown: HashMap::new(), undone: 0, waits: HashSet::new() }
+    }
+
+    /// What happened before is not news.
+    pub async fn prime(&mut self, runtime: &Runtime, tenant: &Tenant, run: &RunId) -> anyhow::Result<()> {
+        let (facts, _) = runtime.run_facts(tenant, run).await.map_err(refused)?;
+        for path in &facts.order {
+            let ended = facts.step(path).is_some_and(|step| matches!(step.state, StepState::Ended { .. }));
+            self.shown.insert(path.clone(), ended);
+        }
+        self.undone = facts.sagas.iter().map(|saga| saga.dealt.len()).sum();
+        Ok(())
     }
 
     /// Shows what happens for as long as it is polled, until the run has ended.
@@ -68,7 +81,28 @@ impl Progress {
             }
         }
         self.undone = dealt.len();
+        self.waits(runtime, tenant, run, &facts).await?;
         Ok(facts.state().is_end())
+    }
+}
+
+impl Progress {
+    /// Says once what only a person can move.
+    async fn waits(&mut self, runtime: &Runtime, tenant: &Tenant, run: &RunId, facts: &Run) -> anyhow::Result<()> {
+        let quiet = facts.owner.is_none() || facts.saga().is_some();
+        if !quiet || facts.state().is_end() {
+            return Ok(());
+        }
+        let view = runtime.run(tenant, run).await.map_err(refused)?;
+        let steps = super::runs::leaves(&view.steps).filter(|step| step.effect.is_some());
+        let steps = steps.filter_map(|step| Some((&step.step, step.waits_for.as_ref()?)));
+        let undos = view.compensations.iter().filter_map(|undo| Some((&undo.step, undo.waits_for.as_ref()?)));
+        for (step, why) in steps.chain(undos) {
+            if self.waits.insert(format!("{step} {why}")) {
+                output::note(format_args!("  … {step}  waits for {why}"));
+            }
+        }
+        Ok(())
     }
 }
 

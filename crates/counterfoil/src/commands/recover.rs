@@ -1,5 +1,7 @@
 //! `counterfoil recover`: one look at everything that is due.
 
+use counterfoil_runtime::engine::Rest;
+
 use super::house::House;
 use crate::cli::Global;
 use crate::output::{self, Exit};
@@ -7,13 +9,21 @@ use crate::output::{self, Exit};
 pub async fn run(global: &Global) -> anyhow::Result<Exit> {
     let house = House::open(global).await?;
     let recovered = house.runtime.recover().await?;
+    let driven = house.runtime.drive_due().await.map_err(super::run::refused)?;
     if global.json {
         let items: Vec<_> = recovered.iter().map(|r| serde_json::json!({ "effect": r.key, "was": r.was, "answer": r.answer })).collect();
-        output::json(&serde_json::json!({ "recovered": items }));
+        let runs: Vec<_> = driven.iter().map(|(run, _)| run).collect();
+        output::json(&serde_json::json!({ "recovered": items, "runs": runs }));
         return Ok(Exit::Done);
     }
+    for (run, rest) in &driven {
+        let word = if let Rest::Ended = rest { "ended" } else { "went on as far as it could" };
+        output::note(format_args!("run {run}: {word}"));
+    }
     if recovered.is_empty() {
-        output::note("nothing is due");
+        if driven.is_empty() {
+            output::note("nothing is due");
+        }
         return Ok(Exit::Done);
     }
     let mut table = output::table(&["effect", "was", "now"]);

@@ -30,8 +30,15 @@ pub async fn run(global: &Global, args: &RunArgs) -> anyhow::Result<Exit> {
     };
     let new = NewRun { tenant: tenant.clone(), caller, run, workflow, input, parent: None, tools: None, driven: !args.detach };
     let (run, fresh) = house.runtime.start_run(new).await.map_err(refused)?;
+    let known = house.runtime.run(&tenant, &run).await.map_err(refused)?;
+    if !fresh && known.ended.is_some() {
+        if !global.json {
+            output::note(format_args!("the run {run} is over: this is how it ended"));
+        }
+        return Ok(super::runs::show_end(global, &known));
+    }
     if !fresh && !global.json {
-        output::note(format_args!("the run {run} exists: going on with it"));
+        output::note(format_args!("the run {run} has begun already: going on with it"));
     }
     if args.detach {
         if global.json {
@@ -58,12 +65,14 @@ async fn put_before(runtime: &Runtime, tenant: &Tenant, typed: &str) -> anyhow::
 pub async fn see_through(global: &Global, house: &House, tenant: &Tenant, run: &RunId) -> anyhow::Result<Exit> {
     let runtime = &house.runtime;
     let mut progress = Progress::new(global);
+    progress.prime(runtime, tenant, run).await?;
     let driving = runtime.see_run_through(tenant, run);
     let shown = progress.follow(runtime, tenant, run);
     tokio::select! {
         driven = driving => driven.map_err(refused)?,
         followed = shown => followed?,
         _ = tokio::signal::ctrl_c() => {
+            runtime.let_go(tenant, run).await.map_err(refused)?;
             if !global.json {
                 output::note(format_args!("\nstopped here; nothing is lost. Go on with it:\n  counterfoil runs resume {run}"));
             }

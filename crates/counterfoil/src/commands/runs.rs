@@ -1,5 +1,7 @@
 //! `counterfoil runs`: what runs there are, how far they have come, and what a person does about them.
 
+use std::collections::BTreeSet;
+
 use counterfoil_core::run::RunState;
 use counterfoil_core::summary::{StreamKind, state_word};
 use counterfoil_core::{Json, RunId, StepPath};
@@ -38,13 +40,15 @@ pub async fn run(global: &Global, args: &RunsArgs) -> anyhow::Result<Exit> {
                 (name("RUN", &args.run)?, args.from.as_deref().map(|s| name("--from", s)).transpose()?);
             let house = House::open(global).await?;
             let heard = house.runtime.undo_run(&house.config.tenant, &run, from.as_ref(), &operator(&args.go.who)).await;
-            go_on(global, &house, run, heard, &args.go).await
+            let exit = go_on(global, &house, run.clone(), heard, &args.go).await?;
+            undone(&house, &run, exit).await
         }
         RunsCommand::Skip(args) => {
             let (run, step) = step_of(args)?;
             let house = House::open(global).await?;
-            let heard = house.runtime.skip_undo(&house.config.tenant, &run, &step).await;
-            go_on(global, &house, run, heard, &args.go).await
+            let heard = house.runtime.skip_undo(&house.config.tenant, &run, &step, &operator(&args.go.who)).await;
+            let exit = go_on(global, &house, run.clone(), heard, &args.go).await?;
+            undone(&house, &run, exit).await
         }
         RunsCommand::Approve(args) => answer(global, args, true).await,
         RunsCommand::Deny(args) => answer(global, args, false).await,
@@ -57,7 +61,7 @@ pub async fn run(global: &Global, args: &RunsArgs) -> anyhow::Result<Exit> {
                 Some(new) => new,
                 None => name("--as", &house.runtime.execution_id())?,
             };
-            let forked = house.runtime.fork_run(&house.config.tenant, &run, &at, new).await.map_err(refused)?;
+            let forked = house.runtime.fork_run(&house.config.tenant, &run, &at, new, &operator(&args.go.who)).await.map_err(refused)?;
             if !global.json {
                 output::note(format_args!("forked as {forked}"));
             }
@@ -68,6 +72,12 @@ pub async fn run(global: &Global, args: &RunsArgs) -> anyhow::Result<Exit> {
 
 fn step_of(args: &RunsStepArgs) -> anyhow::Result<(RunId, StepPath)> {
     Ok((name("RUN", &args.run)?, name("STEP", &args.step)?))
+}
+
+/// That it is undone is what was asked for, however the run itself had ended.
+async fn undone(house: &House, run: &RunId, exit: Exit) -> anyhow::Result<Exit> {
+    let state = house.runtime.run(&house.config.tenant, run).await.map_err(refused)?.state;
+    Ok(if state == RunState::Compensated.word() { Exit::Done } else { exit })
 }
 
 async fn answer(global: &Global, args: &RunsStepArgs, approved: bool) -> anyhow::Result<Exit> {
@@ -96,14 +106,19 @@ async fn go_on(global: &Global, house: &House, run: RunId, heard: Result<Heard, 
     }
     let tenant = &house.config.tenant;
     if !go.detach {
-        let driven = house.runtime.drive_run(tenant, &run);
         let mut progress = Progress::new(global);
+        progress.prime(&house.runtime, tenant, &run).await?;
+        let driven = house.runtime.drive_run(tenant, &run);
         let shown = progress.follow(&house.runtime, tenant, &run);
         tokio::select! {
             driven = driven => drop(driven.map_err(refused)?),
             followed = shown => followed?,
-            _ = tokio::signal::ctrl_c() => output::note(format_args!("\nstopped here; go on with it: counterfoil runs resume {run}")),
+            _ = tokio::signal::ctrl_c() => {
+                house.runtime.let_go(tenant, &run).await.map_err(refused)?;
+                output::note(format_args!("\nstopped here; go on with it: counterfoil runs resume {run}"));
+            }
         }
+        progress.last(&house.runtime, tenant, &run).await?;
     }
     let view = house.runtime.run(tenant, &run).await.map_err(refused)?;
     Ok(show_end(global, &view))
@@ -212,7 +227,9 @@ pub fn show_end(global: &Global, view: &RunView) -> Exit {
         output::note(format_args!("  {}  {what}{until}", step.step));
     }
     if view.state == RunState::CompensationFailed.word() {
-        for failed in view.compensations.iter().filter(|c| c.status == "failed") {
+        let last = |step: &str| view.compensations.iter().rev().find(|c| c.step == step);
+        let failed: BTreeSet<&str> = view.compensations.iter().map(|c| c.step.as_str()).collect();
+        for failed in failed.into_iter().filter_map(last).filter(|c| c.status == "failed") {
             let why = failed.error.as_ref().map(|e| e.message.as_str()).unwrap_or_default();
             output::note(format_args!("  not undone: {}  {why}", failed.step));
         }
@@ -236,7 +253,7 @@ fn exit_of(view: &RunView) -> Exit {
     }
 }
 
-fn leaves(steps: &[StepView]) -> Box<dyn Iterator<Item = &StepView> + '_> {
+pub fn leaves(steps: &[StepView]) -> Box<dyn Iterator<Item = &StepView> + '_> {
     Box::new(steps.iter().flat_map(|step| std::iter::once(step).chain(leaves(&step.steps))))
 }
 
@@ -249,7 +266,8 @@ fn draw(view: &RunView) {
         output::data("undone, in this order:");
         for undone in &view.compensations {
             let why = undone.error.as_ref().map(|e| format!("  {}: {}", e.code, e.message)).unwrap_or_default();
-            output::data(format_args!("  {:width$}  {}{why}", undone.step, undone.status));
+            let waits = undone.waits_for.as_ref().map(|waits| format!("  waits for {waits}")).unwrap_or_default();
+            output::data(format_args!("  {:width$}  {}{why}{waits}", undone.step, undone.status));
         }
     }
     if let Some(error) = &view.error {
@@ -268,7 +286,7 @@ fn draw_steps(steps: &[StepView], indent: &str, width: usize) {
         let what = step.tool.clone().or_else(|| step.run.clone()).unwrap_or_else(|| step.kind.to_owned());
         let took = step.duration_ms.map(|ms| format!("  {ms} ms")).unwrap_or_default();
         let outcome = step.outcome.map(|outcome| format!("  {outcome}")).unwrap_or_default();
-        let waits = step.waits_for.as_ref().map(|waits| format!("  {waits}")).unwrap_or_default();
+        let waits = step.waits_for.as_ref().map(|waits| format!("  waits for {waits}")).unwrap_or_default();
         let until = step.until.as_ref().map(|until| format!("  until {until}")).unwrap_or_default();
         let error = step.error.as_ref().map(|e| format!("  {}: {}", e.code, e.message)).unwrap_or_default();
         output::data(format_args!("{indent}{branch}{:room$}  {:10}{what}{outcome}{took}{waits}{until}{error}", step.step, step.status));

@@ -102,16 +102,12 @@ fn a_41_a_64_death_at_every_append_of_the_trip() {
             if refused {
                 lab.world.then("/charge", json!({ "status": 402, "act": false }));
             }
-            let t1 = Instant::now();
             let killed = kill_at(&lab, records);
-            eprintln!("TIMING kill {:?}", t1.elapsed());
             // Records that are written together have no boundary between them.
             if killed.is_some() && killed == last {
                 continue;
             }
-            let t0 = Instant::now();
             let ended = lab.json(&GO);
-            eprintln!("TIMING {refused} {records} {killed:?} resume {:?}", t0.elapsed());
             let expected = if refused { ("compensated", [1, 1, 1, 1, 0, 0]) } else { ("completed", [1, 0, 1, 0, 1, 0]) };
             assert_eq!((ended.at("/state").as_str().unwrap_or_default(), acted(&lab.world)), expected, "killed at {killed:?}: {ended:?}");
             if killed.is_none() {
