@@ -789,6 +789,9 @@ pub struct BenchArgs {
     /// Steps of each run
     #[arg(long, default_value_t = 10, requires = "runs")]
     pub steps: usize,
+    /// Instead: what so many runs cost that sleep
+    #[arg(long, value_name = "N", requires = "runs")]
+    pub sleeping: Option<usize>,
     /// What the benchmark's own child process does (used by the benchmark itself)
     #[arg(long, hide = true)]
     pub part: Option<String>,

@@ -141,6 +141,27 @@ impl Book {
         }
     }
 
+    /// Says that this worker is still at it, where nothing else was recorded for a while.
+    pub async fn keep(&self, runtime: &Runtime) -> Result<(), RunError> {
+        let inner = &runtime.inner;
+        let write = {
+            let mut pages = self.lock();
+            let now = inner.clock.now();
+            let soon = pages.run.owner.as_ref().is_some_and(|owner| owner.until.since(now) < OWNER_LEASE / 2);
+            if !soon || !pages.writable() {
+                return Ok(());
+            }
+            let owned = owned(inner, &pages.run, now);
+            pages.fence = Some(Fence(pages.run.fence.0 + 1));
+            pages.write(self, now, |run| run.note(&owned).map(|()| vec![owned])).map_err(|source| self.unreadable(source))?
+        };
+        match write {
+            // Whoever was faster has it now.
+            Some(write) => self.written(inner.ledger.append(vec![write]).await).map(drop),
+            None => Ok(()),
+        }
+    }
+
     pub fn unreadable(&self, source: RunFoldError) -> RunError {
         LedgerError::Run { run: self.id.to_string(), source }.into()
     }

@@ -123,6 +123,10 @@ impl Runtime {
                 Some(Stopped::Away) => return Ok(Came::Away),
                 None => {}
             }
+            {
+                let _turn = book.turn.lock().await;
+                book.keep(self).await?;
+            }
             if !book.lock().busy && (book.lock().stale || book.moved(self).await?) {
                 book.renew(self).await?;
                 if !book.lock().owned() {

@@ -286,6 +286,7 @@ impl Live {
             if !self.book.lock().owned() {
                 return Ok(Rest::Elsewhere);
             }
+            self.book.keep(&self.runtime).await?;
             if self.book.lock().busy {
                 // A step's outcome is on its way, and with it what it means for the run.
                 self.wait().await;

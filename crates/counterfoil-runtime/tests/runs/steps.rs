@@ -175,3 +175,30 @@ async fn a_fork_has_what_was_done_before_and_does_the_rest_itself() {
     assert_eq!(house.see(&forked).await.state, "completed");
     assert_eq!(house.world().log(), ["act a", "act act-1", "act act-1"]);
 }
+
+#[tokio::test]
+async fn a_run_whose_step_takes_long_stays_with_its_worker() {
+    let town = Town::default();
+    let house = town.process();
+    let run = house.start("workflow: w\nsteps:\n  - { id: a, tool: act, args: { do: wait } }\n", "{}", "r").await;
+    let (runtime, id) = (house.runtime.clone(), run.clone());
+    let driving = tokio::spawn(async move { runtime.see_run_through(&tenant(), &id).await });
+    house.world().begun.notified().await;
+    let other = town.process();
+    for _ in 0..6 {
+        // Its lease would be over by the second turn.
+        town.clock.advance(Duration::from_secs(20));
+        let until = async {
+            while house.runtime.run_facts(&tenant(), &run).await.unwrap().0.owner.unwrap().until
+                <= other.runtime.now() + Duration::from_secs(15)
+            {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), until).await.expect("it says that it is still at it");
+        assert_eq!(other.runtime.drive_run(&tenant(), &run).await.unwrap(), counterfoil_runtime::engine::Rest::Elsewhere);
+    }
+    house.world().let_go.notify_one();
+    tokio::time::timeout(Duration::from_secs(10), driving).await.expect("it ends").unwrap().unwrap();
+    assert_eq!((house.view(&run).await.state, house.world().count("act")), ("completed", 1));
+}

@@ -36,10 +36,58 @@ struct Figures {
     cpu_us_per_step: f64,
     /// The last thousand steps of a long run over its first thousand.
     growth: Option<f64>,
+    /// How long another process takes to read such a run, its definition included.
+    load_ms: Option<u64>,
     rss_mb: u64,
 }
 
+/// `--sleeping`: what runs cost that wait for time.
+pub async fn sleeping(global: &Global, args: &BenchArgs, count: usize) -> anyhow::Result<Exit> {
+    let folder = Folder::new(args.dir.as_deref())?;
+    let url = global.store.clone().unwrap_or_else(|| format!("sqlite:{}", folder.path.join("bench.db").display()));
+    let opened = compose::open_store(&url, Volatile::Allowed).await?;
+    let runtime = Builder::new(opened.store.clone()).build()?;
+    let workflow = Arc::new(Workflow::parse("workflow: nap\nsteps:\n  - { id: nap, sleep: 1d }\n", "nap.yaml")?);
+    let next = Arc::new(AtomicU64::new(0));
+    let starters: Vec<_> = (0..64)
+        .map(|_| {
+            let (runtime, workflow, next) = (runtime.clone(), workflow.clone(), next.clone());
+            tokio::spawn(async move {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= count as u64 {
+                        return Ok::<_, anyhow::Error>(());
+                    }
+                    let rest = begin(&runtime, &workflow, n).await?.1;
+                    ensure!(
+                        matches!(rest, counterfoil_runtime::engine::Rest::Parked { .. }),
+                        "a run of the bench does not sleep: {rest:?}"
+                    );
+                }
+            })
+        })
+        .collect();
+    for starter in starters {
+        starter.await??;
+    }
+    let worker = runtime.recover_forever(Duration::from_secs(1));
+    let (cpu_before, started) = (machine::cpu_us(), Instant::now());
+    tokio::time::sleep(Duration::from_secs_f64(args.seconds.max(3.0))).await;
+    let cpu_share = (machine::cpu_us() - cpu_before) as f64 / started.elapsed().as_micros() as f64;
+    worker.abort();
+    let rss_mb = machine::rss_mb();
+    if global.json {
+        output::json(&serde_json::json!({ "sleeping": count, "rss_mb": rss_mb, "cpu_share": cpu_share }));
+    } else {
+        output::data(format_args!("{count} runs asleep: {rss_mb} MB · {:.2} % of a core", cpu_share * 100.0));
+    }
+    Ok(Exit::Done)
+}
+
 pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
+    if let Some(count) = args.sleeping {
+        return sleeping(global, args, count).await;
+    }
     if args.steps == 0 || args.steps > 20_000 {
         return Err(Refused::usage("invalid_bench", "--steps is 1 to 20000"));
     }
@@ -78,6 +126,7 @@ pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
                 fsyncs_per_step: syncs as f64 / steps,
                 cpu_us_per_step: cpu_us as f64 / steps,
                 growth: (*concurrency == 1).then(|| bench.growth()).flatten(),
+                load_ms: bench.load_ms(&opened).await?,
                 rss_mb: machine::rss_mb(),
             },
         );
@@ -141,6 +190,17 @@ impl Bench {
         Ok(Tally::new(latencies.len() as u64, started.elapsed(), latencies))
     }
 
+    /// Reads the newest run as a process does that takes it on.
+    async fn load_ms(&self, opened: &compose::Opened) -> anyhow::Result<Option<u64>> {
+        let newest = self.next.load(Ordering::Relaxed).checked_sub(1);
+        let Some(newest) = newest.filter(|_| self.steps >= 2 * SAMPLE) else { return Ok(None) };
+        let other = Builder::new(opened.store.clone()).build()?;
+        let started = Instant::now();
+        let (run, _) = other.run_facts(&Tenant::new("bench")?, &RunId::new(&format!("run-{newest:x}"))?).await?;
+        ensure!(run.order.len() == self.steps, "the run is not whole: {} steps", run.order.len());
+        Ok(Some(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)))
+    }
+
     /// What the last steps of a run cost over what its first did. `None`: it is too short to tell.
     fn growth(&self) -> Option<f64> {
         let made = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -152,6 +212,12 @@ impl Bench {
 }
 
 async fn one(runtime: &Runtime, workflow: &Arc<Workflow>, n: u64) -> anyhow::Result<()> {
+    let (fresh, rest) = begin(runtime, workflow, n).await?;
+    ensure!(fresh && rest == counterfoil_runtime::engine::Rest::Ended, "a run of the bench did not end: {n:x} {rest:?}");
+    Ok(())
+}
+
+async fn begin(runtime: &Runtime, workflow: &Arc<Workflow>, n: u64) -> anyhow::Result<(bool, counterfoil_runtime::engine::Rest)> {
     let tenant = Tenant::new("bench")?;
     let new = NewRun {
         tenant: tenant.clone(),
@@ -164,9 +230,7 @@ async fn one(runtime: &Runtime, workflow: &Arc<Workflow>, n: u64) -> anyhow::Res
         driven: true,
     };
     let (run, fresh) = runtime.start_run(new).await?;
-    let rest = runtime.drive_run(&tenant, &run).await?;
-    ensure!(fresh && rest == counterfoil_runtime::engine::Rest::Ended, "a run of the bench did not end: {run} {rest:?}");
-    Ok(())
+    Ok((fresh, runtime.drive_run(&tenant, &run).await?))
 }
 
 fn print(global: &Global, f: &Figures) {
@@ -177,8 +241,9 @@ fn print(global: &Global, f: &Figures) {
     let raw = f.raw_effects_per_s.map_or_else(|| "-".to_owned(), |raw| format!("{raw:.0}"));
     let ratio = f.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
     let growth = f.growth.map_or_else(String::new, |growth| format!(" · last thousand steps over the first: {growth:.2}"));
+    let load = f.load_ms.map_or_else(String::new, |load| format!(" · read by another process in {load} ms"));
     output::data(format_args!(
-        "{} runs of {} steps at once: raw {raw}/s · {:.0} steps/s · ratio {ratio} · {:.0} runs/s · run p50 {} µs, p99 {} µs · {:.3} fsyncs/step · {:.1} µs cpu/step · {} MB{growth}",
+        "{} runs of {} steps at once: raw {raw}/s · {:.0} steps/s · ratio {ratio} · {:.0} runs/s · run p50 {} µs, p99 {} µs · {:.3} fsyncs/step · {:.1} µs cpu/step · {} MB{growth}{load}",
         f.concurrency,
         f.steps_per_run,
         f.steps_per_s,
