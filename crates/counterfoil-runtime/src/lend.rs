@@ -136,6 +136,7 @@ impl Runtime {
     async fn prepared(&self, call: Call) -> Result<(Box<Task>, Effect), Box<Answer>> {
         let tool = self.tool_for(&call, Runs::Elsewhere)?;
         let task = self.task(tool, call).await?;
+        self.begin_client_step(&task).await?;
         let effect = self.inner.ledger.load(task.key).await.map_err(|error| Box::new(ledger_answer(&error, Some(&task))))?;
         self.renew_window(task, effect).await
     }
@@ -189,7 +190,15 @@ impl Runtime {
     async fn report(&self, permit: &PermitId, outcome: Outcome, beside: Beside) -> Result<(Effect, CommitHow), LendError> {
         let (runtime, permit) = (self.clone(), permit.clone());
         // What a client reports is recorded also when it does not wait for the answer.
-        crate::undropped::Undropped::new(async move { runtime.record_report(&permit, outcome, &beside).await }).await
+        crate::undropped::Undropped::new(async move {
+            let reported = runtime.record_report(&permit, outcome, &beside).await;
+            // What the run has not heard now it hears when it is next looked at.
+            if let Err(error) = runtime.end_client_step(permit.key).await {
+                tracing::warn!(effect = %permit.key, %error, "the run was not told how its step ended");
+            }
+            reported
+        })
+        .await
     }
 
     async fn record_report(&self, permit: &PermitId, outcome: Outcome, beside: &Beside) -> Result<(Effect, CommitHow), LendError> {

@@ -57,6 +57,11 @@ pub enum RunEntry {
         #[serde(default, skip_serializing_if = "is_false")]
         undo: bool,
     },
+    /// The client that drives it says that it is over, and how. What it did is undone first, if it failed.
+    FinishAsked {
+        at: Timestamp,
+        how: RunEnd,
+    },
     /// Something it waits for has changed: look again.
     Stirred {
         at: Timestamp,
@@ -111,6 +116,9 @@ pub struct Started {
     /// When it must have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// How long the client that drives it may be silent before it is taken for lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
     pub retain_ms: u64,
 }
 
@@ -123,6 +131,8 @@ pub enum By {
     Plan,
     /// A Rust function, which is run again from its beginning and given what is recorded.
     Function,
+    /// A client, which asks for permits and says when it is over.
+    Client,
 }
 
 impl By {

@@ -41,6 +41,10 @@ pub struct Run {
     pub signals: Vec<Signalled>,
     seen: HashMap<String, Signalled>,
     pub cancel: Option<Cancel>,
+    /// How the client that drives it says that it ended.
+    pub finish: Option<RunEnd>,
+    /// When it was last let go, or its client last heard of.
+    pub parked: Option<Timestamp>,
     pub sagas: Vec<Saga>,
     pub end: Option<(Timestamp, RunEnd)>,
     flow: Option<Flow>,
@@ -162,6 +166,8 @@ impl Run {
             signals: Vec::new(),
             seen: HashMap::new(),
             cancel: None,
+            finish: None,
+            parked: None,
             sagas: Vec::new(),
             end: None,
             flow,
@@ -311,9 +317,10 @@ impl Run {
                 self.fence = *fence;
                 self.owner = Some(Owner { worker: worker.clone(), fence: *fence, until: *lease_until });
             }
-            RunEntry::Parked { due, .. } => {
+            RunEntry::Parked { at, due } => {
                 self.owner = None;
                 self.due = *due;
+                self.parked = Some(*at);
             }
             RunEntry::StepBegan { at, step, what } => {
                 let begun = Step { what: Some(what.clone()), began: *at, state: StepState::Running };
@@ -347,6 +354,13 @@ impl Run {
                 self.stir(*at);
             }
             RunEntry::Stirred { at } => self.stir(*at),
+            RunEntry::FinishAsked { at, how } => {
+                if self.finish.is_some() {
+                    return Err(illegal("it was said before".into()));
+                }
+                self.finish = Some(how.clone());
+                self.stir(*at);
+            }
             RunEntry::CompensationTriggered { at, scope, by, why, of } => {
                 self.sagas.push(Saga::new(scope.clone(), by.clone(), why.clone(), of.clone()));
                 self.stir(*at);
@@ -470,7 +484,8 @@ fn decode(body: &str, version: u64) -> Result<Vec<RunEntry>, RunFoldError> {
 }
 
 /// Every word that [`word`] gives.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 14] = [
+    "finish_asked",
     "run_started",
     "owned",
     "parked",
@@ -498,6 +513,7 @@ pub fn word(entry: &RunEntry) -> &'static str {
         RunEntry::Signalled(_) => "signalled",
         RunEntry::CancelAsked { .. } => "cancel_asked",
         RunEntry::Stirred { .. } => "stirred",
+        RunEntry::FinishAsked { .. } => "finish_asked",
         RunEntry::CompensationTriggered { .. } => "compensation_triggered",
         RunEntry::CompensationCompleted { .. } => "compensation_completed",
         RunEntry::CompensationFailed { .. } => "compensation_failed",

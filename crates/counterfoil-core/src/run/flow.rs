@@ -270,6 +270,7 @@ impl Flow {
             | RunEntry::Parked { .. }
             | RunEntry::Signalled(_)
             | RunEntry::Stirred { .. }
+            | RunEntry::FinishAsked { .. }
             | RunEntry::CompensationTriggered { .. }
             | RunEntry::CompensationCompleted { .. }
             | RunEntry::CompensationFailed { .. }

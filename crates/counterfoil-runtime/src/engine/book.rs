@@ -255,7 +255,7 @@ pub(crate) async fn read(inner: &Inner, tenant: &Tenant, id: &RunId) -> Result<(
     let (started, _) = Run::begun(&first.body).map_err(unreadable)?;
     let workflow = match started.by {
         By::Plan => inner.definitions.of_run(&inner.ledger, tenant, id, started.definition).await?,
-        By::Function => Arc::new(Workflow::without_plan(&started.workflow)),
+        By::Function | By::Client => Arc::new(Workflow::without_plan(&started.workflow)),
     };
     let run = folded(started, &workflow, &history).map_err(unreadable)?;
     Ok((run, workflow))

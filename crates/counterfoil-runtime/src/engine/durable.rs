@@ -140,6 +140,7 @@ impl Runtime {
             forked: None,
             tools: None,
             deadline: None,
+            lease_ms: None,
             retain_ms: u64::try_from(RETAIN.as_millis()).unwrap_or(u64::MAX),
         });
         let stream = StreamId::run(tenant, run);

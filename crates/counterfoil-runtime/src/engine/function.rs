@@ -34,7 +34,7 @@ enum Came {
 }
 
 /// What became of undoing.
-enum Unwinding {
+pub(super) enum Unwinding {
     Over,
     Held(Timestamp),
 }
@@ -123,8 +123,8 @@ impl Runtime {
                 Some(Stopped::Away) => return Ok(Came::Away),
                 None => {}
             }
-            {
-                let _turn = book.turn.lock().await;
+            // Not waited for: the function, which is polled here, may have its turn.
+            if let Ok(_turn) = book.turn.try_lock() {
                 book.keep(self).await?;
             }
             if !book.lock().busy && (book.lock().stale || book.moved(self).await?) {
@@ -140,14 +140,14 @@ impl Runtime {
         RunError::FunctionDiverged { run: book.id.clone(), message }
     }
 
-    async fn park(&self, shared: &Shared, due: Option<Timestamp>) -> Result<Rest, RunError> {
+    pub(super) async fn park(&self, shared: &Shared, due: Option<Timestamp>) -> Result<Rest, RunError> {
         let entry = RunEntry::Parked { at: self.now(), due };
         shared.record(|run| run.note(&entry).map(|()| vec![entry.clone()])).await?;
         Ok(Rest::Parked { due })
     }
 
     /// Stops what the function had begun.
-    async fn stop_all(&self, shared: &Shared, book: &Book) -> Result<(), RunError> {
+    pub(super) async fn stop_all(&self, shared: &Shared, book: &Book) -> Result<(), RunError> {
         let running: Vec<StepPath> = book.lock().run.running.iter().cloned().collect();
         for step in running {
             let what = book.lock().run.step(&step).and_then(|known| known.what.clone());
@@ -159,7 +159,7 @@ impl Runtime {
     }
 
     /// What the run did is to be undone, if it failed or that was asked for.
-    async fn trigger(&self, shared: &Shared, how: &RunEnd) -> Result<(), RunError> {
+    pub(super) async fn trigger(&self, shared: &Shared, how: &RunEnd) -> Result<(), RunError> {
         let at = self.now();
         shared
             .record(|run| {
@@ -178,7 +178,7 @@ impl Runtime {
             .await
     }
 
-    async fn unwind_function(&self, shared: &Shared) -> Result<Unwinding, RunError> {
+    pub(super) async fn unwind_function(&self, shared: &Shared) -> Result<Unwinding, RunError> {
         loop {
             match shared.unwind_next().await? {
                 None => return Ok(Unwinding::Over),

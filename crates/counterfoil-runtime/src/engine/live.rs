@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use counterfoil_core::effect::State;
+use counterfoil_core::entry::Opened;
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::run::ending::step_end;
 use counterfoil_core::run::entry::{Began, By, RunEntry, StepEnd};
 use counterfoil_core::run::flow::Progress;
 use counterfoil_core::run::{Run, RunFoldError, is_run};
-use counterfoil_core::{Effect, EffectKey, Entry, Failure, Json, RunId, StepPath, StreamId, Tenant, Timestamp};
+use counterfoil_core::{CanonicalJson, Effect, EffectKey, Entry, Failure, Json, RunId, StepPath, StreamId, Tenant, Timestamp};
 use counterfoil_store::Reach;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -142,8 +143,11 @@ impl Runtime {
             };
             let _life = Life { lives, stream };
             let book = Arc::new(Book::open(self, tenant, run).await?);
-            if book.lock().run.started.by == By::Function {
-                return Box::pin(self.drive_function(book, stirred)).await;
+            let by = book.lock().run.started.by;
+            match by {
+                By::Plan => {}
+                By::Function => return Box::pin(self.drive_function(book, stirred)).await,
+                By::Client => return Box::pin(self.drive_client(book)).await,
             }
             return Box::pin(Live::new(self.clone(), book, stirred).drive()).await;
         }
@@ -683,10 +687,15 @@ impl Runtime {
                 _ => None,
             }
         };
-        // What cannot be prepared cannot be claimed.
-        let Some(prepared) = prepared.filter(|prepared| prepared.task.key == effect.key) else { return Ok(true) };
         let now = self.now();
-        let opened = Entry::Opened(self.inner.opened(&prepared.task));
+        let opened = match prepared.filter(|prepared| prepared.task.key == effect.key) {
+            Some(prepared) => self.inner.opened(&prepared.task),
+            None => match unasked(&book.lock().run, step, now) {
+                Some(opened) => opened,
+                None => return Ok(true),
+            },
+        };
+        let opened = Entry::Opened(opened);
         let receipt = next_receipt(&effect);
         let cancelled = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
         let result = Digest32::of(operator.why.as_bytes());
@@ -697,6 +706,27 @@ impl Runtime {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The call of a step that only its client or its function could put together: known by what the run knows of it. Whoever still comes with the
+/// call itself is refused, for its arguments are others.
+fn unasked(run: &Run, step: &StepPath, now: Timestamp) -> Option<Opened> {
+    let Some(Began::Effect { tool, .. }) = run.step(step)?.what.as_ref() else { return None };
+    let args = CanonicalJson::parse("null").expect("null is JSON");
+    Some(Opened {
+        at: now,
+        tenant: run.started.tenant.clone(),
+        caller: run.started.caller.clone(),
+        tool: tool.clone(),
+        fingerprint: args.fingerprint(),
+        args,
+        run: Some(run.started.run.clone()),
+        step: Some(step.clone()),
+        redacted: true,
+        settles: false,
+        lent: run.started.by == By::Client,
+        retain_ms: run.started.retain_ms,
+    })
 }
 
 /// What steps said, noted in the run as far as it is news to it.

@@ -6,12 +6,13 @@
 //! its outcome; so whoever takes over finds every effect that may exist.
 //!
 //! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `ahead`, `follow` (what a call tells its run), `live`,
-//! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`operate`] (what people do), [`view`].
+//! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`client`] (runs that clients drive), [`operate`] (what people do), [`view`].
 
 mod advance;
 mod ahead;
 mod book;
 mod child;
+pub mod client;
 mod definitions;
 pub mod durable;
 mod follow;
@@ -68,6 +69,8 @@ pub enum RunError {
     #[error("{0}")]
     Signal(String),
     #[error("{0}")]
+    Lease(String),
+    #[error("{0}")]
     Name(#[from] NameError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -89,6 +92,7 @@ impl RunError {
             Self::WrongState { .. } => "wrong_state",
             Self::NoStep { .. } => "step_not_found",
             Self::Signal(_) => "invalid_signal",
+            Self::Lease(_) => "invalid_lease",
             Self::Name(_) => "invalid_name",
             Self::Ledger(error) => error.code(),
         }

@@ -361,7 +361,7 @@ impl Runtime {
     }
 
     /// Appends one entry to a run, if there is one to append.
-    async fn tell_run(
+    pub(super) async fn tell_run(
         &self,
         tenant: &Tenant,
         run: &RunId,

@@ -64,6 +64,7 @@ impl Runtime {
             forked: None,
             tools: new.tools.clone(),
             deadline: workflow.timeout.map(|timeout| now + timeout),
+            lease_ms: None,
             retain_ms: u64::try_from(workflow.retain.as_millis()).unwrap_or(u64::MAX),
         });
         let stream = StreamId::run(&new.tenant, &run);

@@ -1,6 +1,7 @@
 //! Runs over the reference store, with a world that is counted outside the ledger.
 
 mod cancelling;
+mod clients;
 mod crashes;
 mod functions;
 mod house;
