@@ -469,6 +469,17 @@ impl Ledger {
         Ok(self.group.submit(Request { writes, receipt: None }).await?)
     }
 
+    /// `write` with what holds or falls with it: `BesideTaken` when it was not `write` itself that lost its race.
+    pub async fn append_beside(&self, write: Write, beside: Vec<Write>) -> Result<(), LedgerError> {
+        let own = write.stream;
+        let mut writes = vec![write];
+        writes.extend(beside);
+        match self.group.submit(Request { writes, receipt: None }).await {
+            Err(AppendError::Conflict { streams }) if !streams.contains(&own) => Err(LedgerError::BesideTaken { streams }),
+            written => Ok(written?),
+        }
+    }
+
     /// Whether it can be written. Asks the store only after an append has failed: then with an append of its own.
     pub async fn writable(&self) -> Result<(), LedgerError> {
         if !self.group.failing() {

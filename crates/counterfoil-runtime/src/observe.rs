@@ -29,6 +29,8 @@ const SHADOWED: &str = "shadow_would_have_total";
 const COMPENSATIONS: &str = "compensations_total";
 const COMPENSATED: &str = "compensations_succeeded_total";
 const COMPENSATION_TIME: &str = "compensation_duration_seconds";
+const RUNS_STARTED: &str = "runs_started_total";
+const RUNS_ENDED: &str = "runs_ended_total";
 const IN_DOUBT: &str = "effects_in_doubt";
 const IN_DOUBT_OLDEST: &str = "effects_in_doubt_oldest_seconds";
 const QUEUE: &str = "ledger_queue_depth";
@@ -55,6 +57,8 @@ pub fn describe() {
     describe_counter!(COMPENSATIONS, Unit::Count, "Undos that were begun");
     describe_counter!(COMPENSATED, Unit::Count, "Undos that ended with the effect undone");
     describe_histogram!(COMPENSATION_TIME, Unit::Seconds, "Time from the beginning of an undo to its end, either way");
+    describe_counter!(RUNS_STARTED, Unit::Count, "Runs that were begun, forks and children included");
+    describe_counter!(RUNS_ENDED, Unit::Count, "Runs that this process saw come to an end, by the state they ended in");
     describe_gauge!(IN_DOUBT, Unit::Count, "Effects that may or may not have happened and wait to be settled");
     describe_gauge!(IN_DOUBT_OLDEST, Unit::Seconds, "How long the oldest open doubt has been open; 0 without one");
     describe_gauge!(QUEUE, Unit::Count, "Appends that wait for the disk");
@@ -247,6 +251,15 @@ pub(crate) fn compensation_begun() {
 pub(crate) fn compensation_ended(succeeded: bool, took: Duration) {
     counter!(COMPENSATED).increment(u64::from(succeeded));
     histogram!(COMPENSATION_TIME).record(took);
+}
+
+pub(crate) fn run_started() {
+    counter!(RUNS_STARTED).increment(1);
+}
+
+/// `state`: one of those that are ends.
+pub(crate) fn run_ended(state: &'static str) {
+    counter!(RUNS_ENDED, "state" => state).increment(1);
 }
 
 /// For whoever exports traces.

@@ -158,7 +158,7 @@ impl App {
     }
 
     /// Refused, unless another request with the same key has just done it.
-    async fn unless_answered(&self, ask: &Ask, error: OperateError) -> Result<Response, Problem> {
+    pub async fn unless_answered(&self, ask: &Ask, error: impl Into<Problem>) -> Result<Response, Problem> {
         if let Some(asked) = ask.asked()
             && let Turn::Replay(stored) = self.requests.look(asked).await?
         {

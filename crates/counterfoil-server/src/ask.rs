@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use counterfoil_core::canonical::{ARGS_BYTES_MAX, CanonicalError, CanonicalJson};
-use counterfoil_core::ids::CallKey;
+use counterfoil_core::ids::{CallKey, Kind, Name};
 use counterfoil_core::{EffectKey, ToolName};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
@@ -37,8 +37,10 @@ pub struct Came {
     /// `None` where no token is needed.
     pub who: Option<Who>,
     pub route: &'static str,
-    /// The one part of the path that varies, decoded. `None`: there is none, or it is not UTF-8 text.
+    /// The first part of the path that varies, decoded. `None`: there is none, or it is not UTF-8 text.
     pub segment: Option<String>,
+    /// The second, likewise.
+    pub second: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -244,16 +246,32 @@ fn unauthorized() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "no token was given")
 }
 
-/// The one part of a path that varies, decoded.
+/// The first part of a path that varies, decoded.
 pub struct Segment(pub String);
+
+/// The second.
+pub struct Second(pub String);
 
 impl FromRequestParts<Arc<App>> for Segment {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Problem> {
         let segment = parts.extensions.get_mut::<Came>().and_then(|came| came.segment.take());
-        segment.map(Self).ok_or_else(|| Problem::bad("invalid_path", "the path cannot be read: it is not UTF-8 text when decoded"))
+        segment.map(Self).ok_or_else(invalid_path)
     }
+}
+
+impl FromRequestParts<Arc<App>> for Second {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Problem> {
+        let second = parts.extensions.get_mut::<Came>().and_then(|came| came.second.take());
+        second.map(Self).ok_or_else(invalid_path)
+    }
+}
+
+fn invalid_path() -> Problem {
+    Problem::bad("invalid_path", "the path cannot be read: it is not UTF-8 text when decoded")
 }
 
 impl Segment {
@@ -262,7 +280,12 @@ impl Segment {
     }
 
     pub fn tool(&self) -> Result<ToolName, Problem> {
-        ToolName::new(&self.0).map_err(|error| Problem::bad("invalid_name", error.to_string()))
+        self.name()
+    }
+
+    /// A tool, a workflow or a run.
+    pub fn name<K: Kind>(&self) -> Result<Name<K>, Problem> {
+        Name::new(&self.0).map_err(|error| Problem::bad("invalid_name", error.to_string()))
     }
 }
 

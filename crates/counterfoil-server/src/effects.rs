@@ -44,21 +44,24 @@ pub async fn list(Shared(app): Shared<Arc<App>>, look: Look<ListQuery>) -> Resul
     let states = query.state.as_deref().map_or(Ok(Vec::new()), |states| states.split(',').map(state).collect())?;
     let tool = query.tool.as_deref().map(ToolName::new).transpose().map_err(|e| wrong("tool", e.to_string()))?;
     let run = query.run.as_deref().map(RunId::new).transpose().map_err(|e| wrong("run", e.to_string()))?;
-    let age = query.older_than.as_deref().map(age).transpose()?;
-    let limit = match query.limit.unwrap_or(LIMIT_DEFAULT) {
-        limit @ 1..=LIMIT_MAX => limit,
-        other => return Err(wrong("limit", format!("{other} is not between 1 and {LIMIT_MAX}"))),
-    };
-    let below = query.cursor.as_deref().map(|cursor| {
-        let position = cursor.parse().map_err(|_| wrong("cursor", format!("{cursor:?} is not the `next` of a page")))?;
-        Ok::<_, Problem>(Position(position))
-    });
+    let age = query.older_than.as_deref().map(|text| age("older_than", text)).transpose()?;
+    let (limit, below) = paged(query.limit, query.cursor.as_deref())?;
     let now = app.runtime.now();
-    let query =
-        Query { states, tool, run, before: age.map(|age| now - age), below: below.transpose()?, limit, ..Query::effects(look.who.tenant) };
+    let query = Query { states, tool, run, before: age.map(|age| now - age), below, limit, ..Query::effects(look.who.tenant) };
     let page = app.runtime.ledger().search(query).await?;
     let effects: Vec<Value> = page.found.iter().map(|found| shown::found(found, now)).collect();
     Ok(Json(json!({ "effects": effects, "next": page.next.map(|position| position.0.to_string()) })))
+}
+
+/// How much of a list, and from where on.
+pub fn paged(limit: Option<usize>, cursor: Option<&str>) -> Result<(usize, Option<Position>), Problem> {
+    let wrong = |field: &str, why: String| Problem::bad("invalid_query", format!("{field}: {why}"));
+    let limit = match limit.unwrap_or(LIMIT_DEFAULT) {
+        limit @ 1..=LIMIT_MAX => limit,
+        other => return Err(wrong("limit", format!("{other} is not between 1 and {LIMIT_MAX}"))),
+    };
+    let position = |cursor: &str| cursor.parse().map_err(|_| wrong("cursor", format!("{cursor:?} is not the `next` of a page")));
+    Ok((limit, cursor.map(position).transpose()?.map(Position)))
 }
 
 fn state(text: &str) -> Result<&'static str, Problem> {
@@ -68,7 +71,8 @@ fn state(text: &str) -> Result<&'static str, Problem> {
     word.ok_or_else(|| Problem::bad("invalid_query", format!("state: there is no state {text:?}; there are {}", known.join(", "))))
 }
 
-fn age(text: &str) -> Result<Duration, Problem> {
+/// A number and a unit.
+pub fn age(field: &str, text: &str) -> Result<Duration, Problem> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit = match &text[split..] {
         "s" => 1,
@@ -79,7 +83,7 @@ fn age(text: &str) -> Result<Duration, Problem> {
     };
     // No longer ago than the year 1970 lies back.
     let seconds = text[..split].parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|s| unit > 0 && *s < 1 << 30);
-    let wrong = || Problem::bad("invalid_query", format!("older_than: {text:?}: write a number and a unit: 30s, 10m, 2h, 7d"));
+    let wrong = || Problem::bad("invalid_query", format!("{field}: {text:?}: write a number and a unit: 30s, 10m, 2h, 7d"));
     seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 

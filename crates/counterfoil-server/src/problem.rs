@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use counterfoil_runtime::OperateError;
+use counterfoil_runtime::engine::RunError;
 use counterfoil_runtime::ledger::LedgerError;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
@@ -103,6 +104,25 @@ impl From<OperateError> for Problem {
             OperateError::UnknownTool(_) => Self::conflict("unknown_tool", detail),
             OperateError::Beside => in_flight(),
             OperateError::Ledger(error) => error.into(),
+        }
+    }
+}
+
+impl From<RunError> for Problem {
+    fn from(error: RunError) -> Self {
+        let (code, detail) = (error.code(), format!("{error}; nothing was changed"));
+        match error {
+            RunError::NotFound(_) | RunError::UnknownWorkflow(_) | RunError::NoStep { .. } => Self::not_found(code, detail),
+            RunError::Input(_) | RunError::Signal(_) | RunError::Name(_) | RunError::Lease(_) => Self::bad(code, detail),
+            RunError::WrongState { state, .. } => Self::conflict(code, detail).with("state", json!(state)),
+            RunError::Exists { .. }
+            | RunError::UnknownTool { .. }
+            | RunError::Diverged { .. }
+            | RunError::FunctionDiverged { .. }
+            | RunError::NoDefinition { .. }
+            | RunError::Definition { .. } => Self::conflict(code, detail),
+            RunError::Ledger(LedgerError::BesideTaken { .. }) => in_flight(),
+            RunError::Ledger(error) => error.into(),
         }
     }
 }

@@ -19,7 +19,10 @@ use crate::ask::Came;
 use crate::guard::Guard;
 use crate::problem::Problem;
 use crate::who::Who;
-use crate::{admin, breakers, call, docs, effects, events, health, lend, metrics, openapi, tools};
+use crate::{
+    admin, breakers, call, docs, effects, events, health, lend, metrics, openapi, run_changes, run_clients, run_events, runs, tools,
+    workflows,
+};
 
 /// A route cannot be served without standing here. Those of one path stand together.
 fn routes() -> Vec<Route> {
@@ -43,6 +46,25 @@ fn routes() -> Vec<Route> {
         post("/v1/effects/{key}/heartbeat", lend::heartbeat),
         post("/v1/effects/{key}/commit", lend::commit),
         post("/v1/effects/{key}/fail", lend::fail),
+        get("/v1/workflows", workflows::list),
+        get("/v1/workflows/{workflow}", workflows::get),
+        put("/v1/workflows/{workflow}", workflows::put),
+        get("/v1/runs", runs::list),
+        post("/v1/runs", runs::start),
+        get("/v1/runs/{run}", runs::get),
+        get("/v1/runs/{run}/entries", runs::entries),
+        get("/v1/runs/{run}/receipts", runs::receipts),
+        get("/v1/runs/{run}/events", run_events::events),
+        post("/v1/runs/{run}/cancel", run_changes::cancel),
+        post("/v1/runs/{run}/signals/{signal}", run_changes::signal),
+        post("/v1/runs/{run}/approve", run_changes::approve),
+        post("/v1/runs/{run}/deny", run_changes::deny),
+        post("/v1/runs/{run}/resume", run_changes::resume),
+        post("/v1/runs/{run}/compensate", run_changes::compensate),
+        post("/v1/runs/{run}/skip", run_changes::skip),
+        post("/v1/runs/{run}/fork", run_changes::fork),
+        post("/v1/runs/{run}/heartbeat", run_clients::heartbeat),
+        post("/v1/runs/{run}/finish", run_clients::finish),
         get("/v1/approvals", effects::approvals),
         post("/v1/approvals/{key}/approve", effects::approve),
         post("/v1/approvals/{key}/deny", effects::deny),
@@ -114,9 +136,11 @@ impl Api {
     fn handle(&self, mut request: Request, who: Option<Who>) -> Result<Answering, Problem> {
         let Ok(matched) = self.paths.at(request.uri().path()) else { return Err(no_route(&request)) };
         let (route, mut varying) = (matched.value, matched.params.iter());
-        let segment = varying.next().and_then(|(_, text)| percent_decode_str(text).decode_utf8().ok()).map(Into::into);
+        // Decoded after it was matched: a `%2F` in an id is part of the id.
+        let mut next = || varying.next().and_then(|(_, text)| percent_decode_str(text).decode_utf8().ok()).map(Into::into);
+        let (segment, second) = (next(), next());
         let Some(handled) = route.handler(request.method()) else { return Err(route.refused(&request)) };
-        request.extensions_mut().insert(Came { who, route: route.path, segment });
+        request.extensions_mut().insert(Came { who, route: route.path, segment, second });
         Ok(handled(request, self.app.clone()))
     }
 }

@@ -28,7 +28,7 @@ use crate::who::Who;
 const LISTED_UNDER: &str = "counterfoil";
 
 /// Longer than a store's view of an absent stream may be old.
-const ABSENT_SURELY_AFTER: Duration = Duration::from_millis(30);
+pub const ABSENT_SURELY_AFTER: Duration = Duration::from_millis(30);
 
 /// What makes a tool from what was sent; all its mistakes otherwise.
 pub type Maker = Arc<dyn Fn(&ToolName, &str) -> Result<Vec<Registered>, Value> + Send + Sync>;
@@ -193,7 +193,7 @@ impl App {
     }
 
     /// Brings the registry to what the ledger has of all tools of the tenant, whichever worker wrote it.
-    async fn renew_all(&self, who: &Who) -> Result<(), Problem> {
+    pub async fn renew_all(&self, who: &Who) -> Result<(), Problem> {
         let changed = |tenant: &Tenant, name: &ToolName, version: Version| {
             self.registrar.held().get(&(tenant.clone(), name.clone())).is_none_or(|held| *held < version)
         };

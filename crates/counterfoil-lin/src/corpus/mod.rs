@@ -10,6 +10,7 @@ mod framing;
 mod headers;
 mod json;
 mod request;
+mod runs;
 mod targets;
 
 use std::ops::RangeInclusive;
@@ -63,6 +64,7 @@ pub fn cases(tenant_token: &str, other_token: &str, host: &str) -> Vec<Case> {
     fields::write(&mut book);
     headers::write(&mut book, other_token);
     targets::write(&mut book);
+    runs::write(&mut book);
     framing::write(&mut book);
     book.cases
 }

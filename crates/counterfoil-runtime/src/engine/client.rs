@@ -14,6 +14,7 @@ use counterfoil_core::{Caller, CanonicalJson, EffectKey, Failure, RunId, StreamI
 use counterfoil_store::{Reach, Version, Write};
 
 use super::RunError;
+use super::beside::{After, RunBeside};
 use super::book::Book;
 use super::durable::Shared;
 use super::function::Unwinding;
@@ -22,8 +23,9 @@ use super::operate::Heard;
 use crate::answer::Answer;
 use crate::drive::ledger_answer;
 use crate::ledger::LedgerError;
+use crate::observe;
 use crate::runtime::{Runtime, Task};
-use crate::workflow::RETAIN;
+use crate::workflow::{RETAIN, Workflow};
 
 /// How long a client may be silent: at least, and at most.
 const LEASE_MIN: Duration = Duration::from_secs(1);
@@ -44,7 +46,12 @@ pub struct NewClientRun {
 
 impl Runtime {
     /// Records the run. The same id with the same name and input is the same run. `true`: it is new.
-    pub async fn open_client_run(&self, new: NewClientRun, beside: impl Fn() -> Vec<Write>) -> Result<bool, RunError> {
+    pub async fn open_client_run(&self, new: NewClientRun) -> Result<bool, RunError> {
+        Ok(self.open_client_run_beside(new, &RunBeside::default()).await?.heard == Heard::Now)
+    }
+
+    /// With writes that hold or fall with it.
+    pub async fn open_client_run_beside(&self, new: NewClientRun, beside: &RunBeside) -> Result<After, RunError> {
         let inner = &self.inner;
         let lease_ms = new.lease.map(checked).transpose()?;
         let now = inner.clock.now();
@@ -68,17 +75,22 @@ impl Runtime {
         loop {
             let known = inner.ledger.records(stream, Reach::Whole).await?;
             if known.version != Version::NONE {
-                return self.same_run(&started, known.records.first().map(|r| r.body.as_str())).map(|()| false);
+                self.same_run(&started, known.records.first().map(|r| r.body.as_str()))?;
+                let (run, workflow) = super::book::read(inner, &new.tenant, &new.run).await?;
+                return Ok(After { heard: Heard::Before, run, workflow });
             }
+            let workflow = Arc::new(Workflow::without_plan(&new.name));
             let mut begun = Run::new(started.clone(), None);
             let parked = RunEntry::Parked { at: now, due: new.lease.map(|lease| now + lease) };
             begun.note(&parked).map_err(|source| LedgerError::Run { run: new.run.to_string(), source })?;
             let entries = [RunEntry::RunStarted(Box::new((*started).clone())), parked];
-            let mut writes =
-                vec![Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: begun.summary() }];
-            writes.extend(beside());
-            match inner.ledger.append(writes).await {
-                Ok(()) => return Ok(true),
+            let write = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: begun.summary() };
+            match inner.ledger.append_beside(write, beside.writes(&begun, &workflow)).await {
+                Ok(()) => {
+                    observe::run_started();
+                    begun.recorded();
+                    return Ok(After { heard: Heard::Now, run: begun, workflow });
+                }
                 Err(LedgerError::Conflict) => continue,
                 Err(error) => return Err(error.into()),
             }
@@ -86,19 +98,23 @@ impl Runtime {
     }
 
     /// The client of a run is alive.
-    pub async fn beat_run(&self, tenant: &Tenant, run: &RunId) -> Result<Option<Timestamp>, RunError> {
-        let due = |facts: &Run| facts.started.lease_ms.map(|lease| self.now() + Duration::from_millis(lease));
-        self.tell_run(tenant, run, |facts, _| {
+    pub async fn beat_run(&self, tenant: &Tenant, run: &RunId, beside: &RunBeside) -> Result<After, RunError> {
+        self.tell_run(tenant, run, beside, |facts, _| {
             open(facts, run)?;
-            Ok(due(facts).map(|due| RunEntry::Parked { at: self.now(), due: Some(due) }))
+            let due = facts.started.lease_ms.map(|lease| self.now() + Duration::from_millis(lease));
+            Ok(due.map(|due| RunEntry::Parked { at: self.now(), due: Some(due) }))
         })
-        .await?;
-        Ok(due(&super::book::read(&self.inner, tenant, run).await?.0))
+        .await
     }
 
     /// The client says that its run is over. Said again, it is the same; said otherwise, it is refused.
     pub async fn finish_run(&self, tenant: &Tenant, run: &RunId, how: RunEnd) -> Result<Heard, RunError> {
-        self.tell_run(tenant, run, |facts, _| {
+        Ok(self.finish_run_beside(tenant, run, how, &RunBeside::default()).await?.heard)
+    }
+
+    /// With writes that hold or fall with it.
+    pub async fn finish_run_beside(&self, tenant: &Tenant, run: &RunId, how: RunEnd, beside: &RunBeside) -> Result<After, RunError> {
+        self.tell_run(tenant, run, beside, |facts, _| {
             if facts.finish.as_ref() == Some(&how) {
                 return Ok(None);
             }
@@ -116,7 +132,7 @@ impl Runtime {
     pub(crate) async fn begin_client_step(&self, task: &Task) -> Result<(), Box<Answer>> {
         let (Some(run), Some(step)) = (&task.call.run, &task.call.step) else { return Ok(()) };
         let told = self
-            .tell_run(&task.call.tenant, run, |facts, _| {
+            .tell_run(&task.call.tenant, run, &RunBeside::default(), |facts, _| {
                 if facts.started.by != By::Client || facts.step(step).is_some() {
                     return Ok(None);
                 }
@@ -139,7 +155,7 @@ impl Runtime {
         let Some(opened) = &effect.opened else { return Ok(()) };
         let (Some(run), Some(step), Some(how)) = (&opened.run, &opened.step, step_end(&effect)) else { return Ok(()) };
         let told = self
-            .tell_run(&opened.tenant, run, |facts, _| {
+            .tell_run(&opened.tenant, run, &RunBeside::default(), |facts, _| {
                 let ours = facts.started.by == By::Client && facts.running.contains(step) && facts.effect(step) == Some(key);
                 Ok(ours.then(|| RunEntry::StepEnded { at: self.now(), step: step.clone(), how: how.clone() }))
             })

@@ -26,6 +26,7 @@ use super::book::{self, Book};
 use super::live::What;
 use super::step::{Prepared, UndoWith, with_undo};
 use crate::ledger::LedgerError;
+use crate::observe;
 use crate::runtime::{Runtime, fits};
 use crate::tool::Runs;
 use crate::workflow::RETAIN;
@@ -155,7 +156,10 @@ impl Runtime {
             let entries = [RunEntry::RunStarted(Box::new((*started).clone())), owned];
             let write = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: begun.summary() };
             match inner.ledger.append(vec![write]).await {
-                Ok(()) => return Ok(true),
+                Ok(()) => {
+                    observe::run_started();
+                    return Ok(true);
+                }
                 Err(LedgerError::Conflict) => continue,
                 Err(error) => return Err(error.into()),
             }

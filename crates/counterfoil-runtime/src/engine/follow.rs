@@ -83,8 +83,11 @@ impl Follow {
         let write = pages.write(&self.book, now, |run| {
             let mut entries = vec![RunEntry::StepEnded { at: now, step: self.step.clone(), how }];
             run.note(&entries[0])?;
-            advanced = advance(&self.runtime, run, &self.book.workflow, now)?;
-            entries.append(&mut advanced.entries);
+            // A process that is about to end begins nothing new, and claims nothing ahead.
+            if !self.runtime.inner.lives.resting() {
+                advanced = advance(&self.runtime, run, &self.book.workflow, now)?;
+                entries.append(&mut advanced.entries);
+            }
             Ok(entries)
         });
         match write {

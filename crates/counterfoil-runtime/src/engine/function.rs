@@ -13,6 +13,7 @@ use super::book::Book;
 use super::durable::{Failed, Function, Shared, Stopped};
 use super::live::Rest;
 use super::unwind::{Unwound, operator_of};
+use crate::observe;
 use crate::runtime::Runtime;
 
 /// A wait that is shorter is waited out here; for a longer one the run is let go.
@@ -89,6 +90,7 @@ impl Runtime {
             let entry = RunEntry::RunEnded { at: self.now(), how };
             shared.record(|run| run.note(&entry).map(|()| vec![entry.clone()])).await?;
         }
+        observe::run_ended(book.lock().run.state().word());
         Ok(Rest::Ended)
     }
 

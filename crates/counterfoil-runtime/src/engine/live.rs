@@ -4,6 +4,7 @@
 //! begun and not ended it sees through. When nothing is left to do but wait, it lets go of the run: nobody need be at one that sleeps.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ use crate::answer::{Answer, AnswerError, Status};
 use crate::drive::STEP_STOPPED;
 use crate::ledger::{LedgerError, Sealed, next_receipt};
 use crate::mode::Mode;
+use crate::observe;
 use crate::operate::{OperateError, Operator};
 use crate::runtime::Runtime;
 use crate::undropped::Undropped;
@@ -64,6 +66,8 @@ pub enum Rest {
 pub(crate) struct Lives {
     stirs: Mutex<HashMap<StreamId, Arc<Notify>>>,
     left: Notify,
+    /// This process is about to end: no further step is begun.
+    resting: AtomicBool,
 }
 
 impl Lives {
@@ -72,6 +76,10 @@ impl Lives {
         if let Some(notify) = self.lock().get(stream) {
             notify.notify_one();
         }
+    }
+
+    pub fn resting(&self) -> bool {
+        self.resting.load(Ordering::SeqCst)
     }
 
     fn has(&self, stream: &StreamId) -> bool {
@@ -135,6 +143,9 @@ impl Runtime {
         let stream = StreamId::run(tenant, run);
         let lives = &self.inner.lives;
         loop {
+            if lives.resting() {
+                return Ok(Rest::Parked { due: Some(self.now()) });
+            }
             let left = lives.left.notified();
             let Some(stirred) = lives.enter(stream) else {
                 // This process is at it already.
@@ -155,6 +166,22 @@ impl Runtime {
 }
 
 impl Runtime {
+    /// For a process that is about to end: begins no further step of any run, lets those that are under way end, and lets go of the runs. Whoever
+    /// looks next goes on with them at once. (A Rust function is waited for until it ends or waits.)
+    pub async fn rest_runs(&self) {
+        let lives = &self.inner.lives;
+        lives.resting.store(true, Ordering::SeqCst);
+        loop {
+            let left = lives.left.notified();
+            let driven: Vec<Arc<Notify>> = lives.lock().values().cloned().collect();
+            if driven.is_empty() {
+                return;
+            }
+            driven.iter().for_each(|stirred| stirred.notify_one());
+            left.await;
+        }
+    }
+
     /// Drives a run until it has ended: waits with it where it waits, and looks on where another worker is at it.
     pub async fn see_run_through(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
         let stream = StreamId::run(tenant, run);
@@ -284,6 +311,7 @@ impl Live {
                 self.book.renew(&self.runtime).await?;
             }
             if self.over() {
+                observe::run_ended(self.book.lock().run.state().word());
                 self.tell_parent().await?;
                 return Ok(Rest::Ended);
             }
@@ -296,19 +324,27 @@ impl Live {
                 self.wait().await;
                 continue;
             }
-            let Some(advanced) = self.advance().await? else { continue };
+            let resting = self.runtime.inner.lives.resting();
+            let Some(advanced) = self.advance(resting).await? else { continue };
             if self.over() {
                 continue;
             }
-            self.begin(advanced)?;
+            self.begin_new(advanced);
+            if resting {
+                if self.steps.is_empty() && self.said.is_empty() && self.let_go(Some(self.runtime.now())).await? {
+                    return Ok(Rest::Parked { due: Some(self.runtime.now()) });
+                }
+                self.wait().await;
+                continue;
+            }
+            self.begin_found()?;
             self.stop();
             self.unwind();
             if self.steps.is_empty() && self.said.is_empty() {
                 let due = self.next_look();
                 let now = self.runtime.now();
                 if due.is_none_or(|due| due.since(now) > NAP_MAX) {
-                    let parked = RunEntry::Parked { at: now, due };
-                    if self.book.record(&self.runtime, |run| run.note(&parked).map(|()| vec![parked])).await? {
+                    if self.let_go(due).await? {
                         return Ok(Rest::Parked { due });
                     }
                     continue;
@@ -316,6 +352,12 @@ impl Live {
             }
             self.wait().await;
         }
+    }
+
+    /// Nobody is at it any more. `false`: somebody wrote; look again first.
+    async fn let_go(&mut self, due: Option<Timestamp>) -> Result<bool, RunError> {
+        let parked = RunEntry::Parked { at: self.runtime.now(), due };
+        self.book.record(&self.runtime, |run| run.note(&parked).map(|()| vec![parked])).await
     }
 
     /// Whoever waits for this run looks again.
@@ -345,8 +387,8 @@ impl Live {
         Ok(())
     }
 
-    /// Records what steps said and all that follows from it. `None`: someone else wrote; read the run again first.
-    async fn advance(&mut self) -> Result<Option<Advanced>, RunError> {
+    /// Records what steps said and, unless this process is about to end, all that follows from it. `None`: someone else wrote; read the run again first.
+    async fn advance(&mut self, resting: bool) -> Result<Option<Advanced>, RunError> {
         let now = self.runtime.now();
         let (runtime, book) = (self.runtime.clone(), self.book.clone());
         let mut advanced = Advanced::default();
@@ -357,8 +399,10 @@ impl Live {
             }
             let say = |run: &mut Run| {
                 let mut entries = news(run, &self.said, now)?;
-                advanced = advance(&runtime, run, &book.workflow, now)?;
-                entries.append(&mut advanced.entries);
+                if !resting {
+                    advanced = advance(&runtime, run, &book.workflow, now)?;
+                    entries.append(&mut advanced.entries);
+                }
                 Ok(entries)
             };
             let Some(write) = pages.write(&book, now, say).map_err(|source| book.unreadable(source))? else {
@@ -389,8 +433,8 @@ impl Live {
         Ok(Some(advanced))
     }
 
-    /// Begins what was recorded as begun, and what was found so.
-    fn begin(&mut self, advanced: Advanced) -> Result<(), RunError> {
+    /// Begins what was just recorded as begun. Some of it is claimed already: it is seen through, whatever else is to come.
+    fn begin_new(&mut self, advanced: Advanced) {
         let follows = std::mem::take(&mut self.book.lock().follows);
         let now = self.runtime.now();
         for advanced in follows.into_iter().chain([advanced]) {
@@ -404,6 +448,11 @@ impl Live {
                 self.held.insert(step, (now + AGAIN_MAX, why));
             }
         }
+    }
+
+    /// Begins what was found begun, and nobody is at.
+    fn begin_found(&mut self) -> Result<(), RunError> {
+        let now = self.runtime.now();
         let found: Vec<(StepPath, Began)> = {
             let pages = self.book.lock();
             let waiting = |step: &&StepPath| {

@@ -6,10 +6,11 @@
 //! its outcome; so whoever takes over finds every effect that may exist.
 //!
 //! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `ahead`, `follow` (what a call tells its run), `live`,
-//! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`client`] (runs that clients drive), [`operate`] (what people do), [`view`].
+//! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`client`] (runs that clients drive), [`operate`] (what people do), [`beside`] (what is written with it), [`view`].
 
 mod advance;
 mod ahead;
+pub mod beside;
 mod book;
 mod child;
 pub mod client;
@@ -32,6 +33,7 @@ use thiserror::Error;
 use crate::config::ConfigErrors;
 use crate::ledger::LedgerError;
 
+pub use beside::{After, RunBeside};
 pub(crate) use definitions::Definitions;
 pub(crate) use durable::Functions;
 pub(crate) use follow::Follow;

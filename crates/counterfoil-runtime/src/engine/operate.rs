@@ -1,7 +1,8 @@
 //! What people and other programs may do to a run: cancel, signal, approve, undo, fork; and which workflows there are.
 //!
 //! Each is one compare-and-append that says who and why, repeated while others are faster and the run still allows it; asked for twice, it is done once.
-//! Whoever drives the run then acts on it.
+//! Whoever drives the run then acts on it. Each has a form with writes `beside` it, which hold or fall with it: `BesideTaken` says that those lost
+//! their race, and that nothing was changed.
 
 use std::sync::Arc;
 
@@ -14,11 +15,12 @@ use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Effect, Json, RunId, StepPath, StreamId, Summary, Tenant, codec};
 use counterfoil_store::{Page, Query, Version, Write};
 
-use super::RunError;
-use super::book;
+use super::beside::{After, RunBeside};
 use super::definitions::Named;
 use super::view::RunView;
+use super::{RunError, book};
 use crate::ledger::{LedgerError, plain_summary};
+use crate::observe;
 use crate::operate::Operator;
 use crate::runtime::Runtime;
 use crate::workflow::{StepSpec, WaitFor, Workflow};
@@ -43,6 +45,42 @@ pub struct Signal {
     pub correlation: Option<String>,
     pub payload: Json,
     pub by: String,
+}
+
+/// A person's answer to a step that waits for approval.
+#[derive(Debug, Clone)]
+pub struct StepAnswer {
+    pub step: StepPath,
+    pub approved: bool,
+    pub by: String,
+    pub why: String,
+}
+
+/// What a run did is to be undone.
+#[derive(Debug, Clone)]
+pub struct Undoing {
+    /// This step and what was done after it; `None`: everything.
+    pub from: Option<StepPath>,
+    pub by: String,
+    pub why: String,
+}
+
+/// A new run that begins where another stood.
+#[derive(Debug, Clone)]
+pub struct Fork {
+    /// What was done before this step is taken over; it and what follows is done anew.
+    pub at: StepPath,
+    pub new: RunId,
+    pub by: String,
+    pub why: String,
+}
+
+/// A step that could not be undone is dealt with otherwise.
+#[derive(Debug, Clone)]
+pub struct Skipping {
+    pub step: StepPath,
+    pub by: String,
+    pub why: String,
 }
 
 /// Whether something was new.
@@ -106,7 +144,7 @@ impl Runtime {
             let source =
                 |source| LedgerError::Run { run: run.to_string(), source: counterfoil_core::run::RunFoldError::Codec { version, source } };
             let decoded: Vec<serde_json::Value> = codec::decode(&record.body).map_err(source)?;
-            entries.extend(decoded.into_iter().map(|entry| serde_json::json!({ "at": record.at, "entry": entry })));
+            entries.extend(decoded.into_iter().map(|entry| serde_json::json!({ "version": version, "at": record.at, "entry": entry })));
         }
         Ok(entries)
     }
@@ -118,22 +156,36 @@ impl Runtime {
 
     /// Keeps a workflow under its name: the next run that is started by that name has it.
     pub async fn put_workflow(&self, tenant: &Tenant, workflow: &Arc<Workflow>, by: &str) -> Result<Heard, RunError> {
+        Ok(self.put_workflow_beside(tenant, workflow, by, |_| Vec::new()).await?.0)
+    }
+
+    /// `beside` is told how often it was put, this time included.
+    pub async fn put_workflow_beside(
+        &self,
+        tenant: &Tenant,
+        workflow: &Arc<Workflow>,
+        by: &str,
+        beside: impl Fn(Version) -> Vec<Write>,
+    ) -> Result<(Heard, Version), RunError> {
         let inner = &self.inner;
-        let stream = StreamId::workflow(tenant, &workflow.name);
+        let (stream, definition) = (StreamId::workflow(tenant, &workflow.name), StreamId::definition(tenant, &workflow.digest));
         loop {
             let (version, named) = inner.ledger.newest::<Named>(stream).await?;
             if named.is_some_and(|named| named.definition == workflow.digest) {
-                return Ok(Heard::Before);
+                return Ok((Heard::Before, version));
             }
             let named = Named { at: inner.clock.now(), by: by.into(), definition: workflow.digest };
             // `tool` is the column that names are listed by.
             let tool = counterfoil_core::ToolName::new(workflow.name.as_str()).ok();
-            let summary = Summary { tool, state: "registered", ..plain_summary(StreamKind::Workflow, tenant.clone()) };
-            let mut writes = vec![inner.ledger.replacing(stream, version, &named, summary)];
-            writes.extend(inner.definitions.kept(&inner.ledger, tenant, workflow).await?);
-            match inner.ledger.append(writes).await {
-                Ok(()) => return Ok(Heard::Now),
+            // Open, so that it is always read as it is now: of a stream at rest, what another process wrote may be missed for a moment.
+            let summary = Summary { tool, state: "registered", open: true, ..plain_summary(StreamKind::Workflow, tenant.clone()) };
+            let write = inner.ledger.replacing(stream, version, &named, summary);
+            let mut writes: Vec<Write> = inner.definitions.kept(&inner.ledger, tenant, workflow).await?.into_iter().collect();
+            writes.extend(beside(version.next()));
+            match inner.ledger.append_beside(write, writes).await {
+                Ok(()) => return Ok((Heard::Now, version.next())),
                 Err(LedgerError::Conflict) => continue,
+                Err(LedgerError::BesideTaken { streams }) if streams.contains(&definition) => continue,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -150,7 +202,11 @@ impl Runtime {
 
     /// Stops a run, or one step of it. Asked for twice it is the same; what has ended stays as it is.
     pub async fn cancel_run(&self, tenant: &Tenant, run: &RunId, cancel: Cancelling) -> Result<Heard, RunError> {
-        self.tell_run(tenant, run, |facts, _| {
+        Ok(self.cancel_run_beside(tenant, run, cancel, &RunBeside::default()).await?.heard)
+    }
+
+    pub async fn cancel_run_beside(&self, tenant: &Tenant, run: &RunId, cancel: Cancelling, beside: &RunBeside) -> Result<After, RunError> {
+        self.tell_run(tenant, run, beside, |facts, _| {
             let now = self.now();
             let state = facts.state();
             match &cancel.step {
@@ -185,6 +241,10 @@ impl Runtime {
 
     /// Gives a run what a step of it waits for, or will.
     pub async fn signal_run(&self, tenant: &Tenant, run: &RunId, signal: Signal) -> Result<Heard, RunError> {
+        Ok(self.signal_run_beside(tenant, run, signal, &RunBeside::default()).await?.heard)
+    }
+
+    pub async fn signal_run_beside(&self, tenant: &Tenant, run: &RunId, signal: Signal, beside: &RunBeside) -> Result<After, RunError> {
         let bad =
             |what: &str, text: &str| text.is_empty() || text.len() > SIGNAL_BYTES_MAX || text.starts_with("counterfoil.") && what == "name";
         for (what, text) in [("id", Some(&signal.id)), ("name", Some(&signal.name)), ("correlation", signal.correlation.as_ref())] {
@@ -195,7 +255,7 @@ impl Runtime {
                 return Err(RunError::Signal(message));
             }
         }
-        self.tell_run(tenant, run, |facts, workflow| {
+        self.tell_run(tenant, run, beside, |facts, workflow| {
             if let Some(known) = facts.received(&signal.id) {
                 let same = known.name == signal.name && known.correlation == signal.correlation && known.payload == signal.payload;
                 let message =
@@ -225,11 +285,23 @@ impl Runtime {
         approved: bool,
         operator: &Operator,
     ) -> Result<Heard, RunError> {
-        self.tell_run(tenant, run, |facts, _| {
+        let answer = StepAnswer { step: step.clone(), approved, by: operator.by.clone(), why: operator.why.clone() };
+        Ok(self.answer_step_beside(tenant, run, &answer, &RunBeside::default()).await?.heard)
+    }
+
+    pub async fn answer_step_beside(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        answer: &StepAnswer,
+        beside: &RunBeside,
+    ) -> Result<After, RunError> {
+        let StepAnswer { step, approved, by, why } = answer;
+        self.tell_run(tenant, run, beside, |facts, _| {
             let waits = matches!(facts.step(step).map(|s| &s.what), Some(Some(Began::Wait { on: Awaited::Approval { .. }, .. })));
             let id = format!("{APPROVAL}/{step}");
             match facts.received(&id) {
-                Some(known) if known.payload.to_value()["approved"] == approved => return Ok(None),
+                Some(known) if known.payload.to_value()["approved"] == *approved => return Ok(None),
                 Some(_) => {
                     let hint = "the step was answered before, and otherwise";
                     return Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint });
@@ -241,14 +313,14 @@ impl Runtime {
                 }
                 None => {}
             }
-            let payload = serde_json::json!({ "approved": approved, "by": operator.by, "why": operator.why });
+            let payload = serde_json::json!({ "approved": approved, "by": by, "why": why });
             Ok(Some(RunEntry::Signalled(Signalled {
                 at: self.now(),
                 id,
                 name: APPROVAL.into(),
                 correlation: Some(step.to_string()),
                 payload: Json::from_value(&payload),
-                by: operator.by.clone(),
+                by: by.clone(),
             })))
         })
         .await
@@ -256,7 +328,13 @@ impl Runtime {
 
     /// Undoes what a run did that is over: all of it, or what was done from a step on. What could not be undone before is tried again.
     pub async fn undo_run(&self, tenant: &Tenant, run: &RunId, from: Option<&StepPath>, operator: &Operator) -> Result<Heard, RunError> {
-        self.tell_run(tenant, run, |facts, _| {
+        let undoing = Undoing { from: from.cloned(), by: operator.by.clone(), why: operator.why.clone() };
+        Ok(self.undo_run_beside(tenant, run, &undoing, &RunBeside::default()).await?.heard)
+    }
+
+    pub async fn undo_run_beside(&self, tenant: &Tenant, run: &RunId, undoing: &Undoing, beside: &RunBeside) -> Result<After, RunError> {
+        let Undoing { from, by, why } = undoing;
+        self.tell_run(tenant, run, beside, |facts, _| {
             let wrong = |hint| RunError::WrongState { run: run.clone(), state: facts.state().word(), hint };
             if facts.end.is_none() {
                 return Err(wrong("only a run that has ended can be undone: cancel it with --undo"));
@@ -272,7 +350,7 @@ impl Runtime {
             if of.is_empty() {
                 return if facts.sagas.is_empty() { Err(wrong("nothing that it did can be undone")) } else { Ok(None) };
             }
-            let (by, why) = (operator.by.clone(), operator.why.clone());
+            let (by, why) = (by.clone(), why.clone());
             Ok(Some(RunEntry::CompensationTriggered { at: self.now(), scope: None, by, why, of }))
         })
         .await
@@ -280,12 +358,18 @@ impl Runtime {
 
     /// A person says that a step which could not be undone is dealt with.
     pub async fn skip_undo(&self, tenant: &Tenant, run: &RunId, step: &StepPath, operator: &Operator) -> Result<Heard, RunError> {
-        self.tell_run(tenant, run, |facts, _| {
+        let skip = Skipping { step: step.clone(), by: operator.by.clone(), why: operator.why.clone() };
+        Ok(self.skip_undo_beside(tenant, run, &skip, &RunBeside::default()).await?.heard)
+    }
+
+    pub async fn skip_undo_beside(&self, tenant: &Tenant, run: &RunId, skip: &Skipping, beside: &RunBeside) -> Result<After, RunError> {
+        let Skipping { step, by, why } = skip;
+        self.tell_run(tenant, run, beside, |facts, _| {
             let dealt = facts.sagas.iter().rev().find_map(|saga| saga.dealt.get(step));
             match dealt {
                 Some(Ok(_)) => Ok(None),
                 Some(Err(_)) => {
-                    let how = Undone::Skipped { by: operator.by.clone(), why: operator.why.clone() };
+                    let how = Undone::Skipped { by: by.clone(), why: why.clone() };
                     Ok(Some(RunEntry::CompensationCompleted { at: self.now(), step: step.clone(), how }))
                 }
                 None => {
@@ -297,10 +381,22 @@ impl Runtime {
         .await
     }
 
+    /// A person wants it to go on now, without waiting for what it was to be looked at again for.
+    pub async fn resume_run_beside(&self, tenant: &Tenant, run: &RunId, beside: &RunBeside) -> Result<After, RunError> {
+        self.tell_run(tenant, run, beside, |facts, _| {
+            if facts.state().is_end() {
+                let hint = "it has ended: nothing is left to go on with";
+                return Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint });
+            }
+            Ok(Some(RunEntry::Stirred { at: self.now() }))
+        })
+        .await
+    }
+
     /// Something that a run may wait for has changed: whoever is at it looks again.
     pub(crate) async fn stir_run(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
         let told = self
-            .tell_run(tenant, run, |facts, _| {
+            .tell_run(tenant, run, &RunBeside::default(), |facts, _| {
                 let idle = facts.owner.is_none() && !facts.state().is_end();
                 Ok(idle.then(|| RunEntry::Stirred { at: self.now() }))
             })
@@ -314,16 +410,22 @@ impl Runtime {
 
     /// A new run with what another did before a step; it goes on from there by itself. What the other did stays the other's to undo.
     pub async fn fork_run(&self, tenant: &Tenant, run: &RunId, at: &StepPath, new: RunId, operator: &Operator) -> Result<RunId, RunError> {
+        let fork = Fork { at: at.clone(), new, by: operator.by.clone(), why: operator.why.clone() };
+        Ok(self.fork_run_beside(tenant, run, fork, &RunBeside::default()).await?.run.started.run.clone())
+    }
+
+    pub async fn fork_run_beside(&self, tenant: &Tenant, run: &RunId, fork: Fork, beside: &RunBeside) -> Result<After, RunError> {
+        let Fork { at, new, by, why } = fork;
         let (facts, workflow) = book::read(&self.inner, tenant, run).await?;
-        let node = facts.flow().and_then(|flow| flow.node(at)).ok_or_else(|| no_step(&facts, run, at))?;
+        let node = facts.flow().and_then(|flow| flow.node(&at)).ok_or_else(|| no_step(&facts, run, &at))?;
         let before = workflow.plan.before(node);
         let now = self.now();
-        let forked = Forked { run: run.clone(), at: at.clone(), by: operator.by.clone(), why: operator.why.clone() };
+        let origin = Forked { run: run.clone(), at: at.clone(), by, why };
         let started = Arc::new(Started {
             at: now,
             run: new.clone(),
             parent: None,
-            forked: Some(forked),
+            forked: Some(origin),
             deadline: workflow.timeout.map(|t| now + t),
             ..(*facts.started).clone()
         });
@@ -353,8 +455,12 @@ impl Runtime {
         }
         let stream = StreamId::run(tenant, &new);
         let write = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: forked.summary() };
-        match self.inner.ledger.append(vec![write]).await {
-            Ok(()) => Ok(new),
+        match self.inner.ledger.append_beside(write, beside.writes(&forked, &workflow)).await {
+            Ok(()) => {
+                observe::run_started();
+                forked.recorded();
+                Ok(After { heard: Heard::Now, run: forked, workflow })
+            }
             Err(LedgerError::Conflict) => Err(RunError::Exists { run: new, what: "that id" }),
             Err(error) => Err(error.into()),
         }
@@ -365,21 +471,22 @@ impl Runtime {
         &self,
         tenant: &Tenant,
         run: &RunId,
+        beside: &RunBeside,
         entry: impl Fn(&Run, &Workflow) -> Result<Option<RunEntry>, RunError>,
-    ) -> Result<Heard, RunError> {
+    ) -> Result<After, RunError> {
         let stream = StreamId::run(tenant, run);
         loop {
             let (mut facts, workflow) = book::read(&self.inner, tenant, run).await?;
-            let Some(entry) = entry(&facts, &workflow)? else { return Ok(Heard::Before) };
+            let Some(entry) = entry(&facts, &workflow)? else { return Ok(After { heard: Heard::Before, run: facts, workflow }) };
             let expected = Version(facts.version);
             let source = |source| LedgerError::Run { run: run.to_string(), source };
             let entries = [entry];
             facts.apply(&entries).map_err(source)?;
             let write = Write { stream, expected, at: self.now(), body: codec::encode(&entries), summary: facts.summary() };
-            match self.inner.ledger.append(vec![write]).await {
+            match self.inner.ledger.append_beside(write, beside.writes(&facts, &workflow)).await {
                 Ok(()) => {
                     self.inner.lives.stir(&stream);
-                    return Ok(Heard::Now);
+                    return Ok(After { heard: Heard::Now, run: facts, workflow });
                 }
                 Err(LedgerError::Conflict) => continue,
                 Err(error) => return Err(error.into()),

@@ -7,9 +7,11 @@ use counterfoil_core::run::{Run, RunEntry};
 use counterfoil_core::{Caller, CanonicalJson, RunId, StreamId, Tenant, ToolName, codec};
 use counterfoil_store::{Reach, Version, Write};
 
-use super::RunError;
-use super::book;
+use super::beside::{After, RunBeside};
+use super::operate::Heard;
+use super::{RunError, book};
 use crate::ledger::LedgerError;
+use crate::observe;
 use crate::registry::Schema;
 use crate::runtime::Runtime;
 use crate::workflow::{StepSpec, Workflow};
@@ -33,11 +35,12 @@ pub struct NewRun {
 impl Runtime {
     /// Records the run: from then on some worker will see it through. `true`: it is new.
     pub async fn start_run(&self, new: NewRun) -> Result<(RunId, bool), RunError> {
-        self.start_run_beside(new, |_| Vec::new()).await
+        let after = self.start_run_beside(new, &RunBeside::default()).await?;
+        Ok((after.run.started.run.clone(), after.heard == Heard::Now))
     }
 
-    /// With writes that hold or fall with it.
-    pub async fn start_run_beside(&self, new: NewRun, beside: impl Fn(&RunId) -> Vec<Write>) -> Result<(RunId, bool), RunError> {
+    /// With writes that hold or fall with it. `BesideTaken`: those lost their race, and there is no run.
+    pub async fn start_run_beside(&self, new: NewRun, beside: &RunBeside) -> Result<After, RunError> {
         let (inner, workflow) = (&self.inner, &new.workflow);
         if let Some(schema) = &workflow.input {
             let schema = Schema::compile(schema).map_err(|error| RunError::Input(error.to_string()))?;
@@ -67,11 +70,13 @@ impl Runtime {
             lease_ms: None,
             retain_ms: u64::try_from(workflow.retain.as_millis()).unwrap_or(u64::MAX),
         });
-        let stream = StreamId::run(&new.tenant, &run);
+        let (stream, definition) = (StreamId::run(&new.tenant, &run), StreamId::definition(&new.tenant, &workflow.digest));
         loop {
             let known = inner.ledger.records(stream, Reach::Whole).await?;
             if known.version != Version::NONE {
-                return self.same_run(&started, known.records.first().map(|r| r.body.as_str())).map(|()| (run, false));
+                self.same_run(&started, known.records.first().map(|r| r.body.as_str()))?;
+                let (run, workflow) = book::read(inner, &new.tenant, &run).await?;
+                return Ok(After { heard: Heard::Before, run, workflow });
             }
             let mut begun = Run::new(started.clone(), Some(book::flow_of(workflow, &started)));
             let mut entries = vec![RunEntry::RunStarted(Box::new((*started).clone()))];
@@ -81,13 +86,17 @@ impl Runtime {
                 entries.push(owned);
             }
             let first = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: begun.summary() };
-            let mut writes = vec![first];
-            writes.extend(inner.definitions.kept(&inner.ledger, &new.tenant, workflow).await?);
-            writes.extend(beside(&run));
-            match inner.ledger.append(writes).await {
-                Ok(()) => return Ok((run, true)),
-                // The definition may have been kept, or the run begun, by someone faster: look again.
+            let mut writes: Vec<Write> = inner.definitions.kept(&inner.ledger, &new.tenant, workflow).await?.into_iter().collect();
+            writes.extend(beside.writes(&begun, workflow));
+            match inner.ledger.append_beside(first, writes).await {
+                Ok(()) => {
+                    observe::run_started();
+                    begun.recorded();
+                    return Ok(After { heard: Heard::Now, run: begun, workflow: workflow.clone() });
+                }
+                // The run was begun, or the definition kept, by someone faster: look again.
                 Err(LedgerError::Conflict) => continue,
+                Err(LedgerError::BesideTaken { streams }) if streams.contains(&definition) => continue,
                 Err(error) => return Err(error.into()),
             }
         }

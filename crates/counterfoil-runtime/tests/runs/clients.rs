@@ -37,7 +37,7 @@ async fn open(house: &House, lease: Option<Duration>) -> bool {
         input: CanonicalJson::parse("{}").unwrap(),
         lease,
     };
-    house.runtime.open_client_run(new, Vec::new).await.unwrap()
+    house.runtime.open_client_run(new).await.unwrap()
 }
 
 async fn acquire(house: &House, step: &str) -> Acquired {
@@ -134,7 +134,7 @@ async fn a_client_that_falls_silent_is_lost_and_its_work_undone() {
     for _ in 0..3 {
         house.town.clock.advance(Duration::from_secs(50));
         drive(&house).await;
-        house.runtime.beat_run(&tenant(), &run).await.unwrap();
+        house.runtime.beat_run(&tenant(), &run, &Default::default()).await.unwrap();
     }
     assert_eq!(state(&house).await, "waiting");
     house.town.clock.advance(Duration::from_secs(61));
@@ -144,5 +144,5 @@ async fn a_client_that_falls_silent_is_lost_and_its_work_undone() {
         (view.state, view.error.unwrap().code.as_str(), house.world().log()),
         ("compensated", "client_lost", vec!["undo_act a".to_owned()])
     );
-    assert_eq!(house.runtime.beat_run(&tenant(), &run).await.unwrap_err().code(), "wrong_state");
+    assert_eq!(house.runtime.beat_run(&tenant(), &run, &Default::default()).await.unwrap_err().code(), "wrong_state");
 }

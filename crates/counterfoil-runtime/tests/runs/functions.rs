@@ -23,7 +23,8 @@ async fn trip(ctx: Context, input: Value) -> Result<Value, Failed> {
         ctx.call("book_hotel", json!({ "nights": 3 })).undo("cancel_hotel", |r| json!({ "what": r["id"] })).into_future(),
         ctx.call("act", json!({ "what": "note" })).into_future()
     );
-    (hotel?, note?);
+    hotel?;
+    note?;
     let pay = ctx.call("charge", json!({ "do": input["pay"], "for": flight["id"] })).await?;
     Ok(json!({ "charge": pay["id"] }))
 }

@@ -1,10 +1,12 @@
 //! Runs over the reference store, with a world that is counted outside the ledger.
 
+mod beside;
 mod cancelling;
 mod clients;
 mod crashes;
 mod functions;
 mod house;
 mod people;
+mod resting;
 mod sagas;
 mod steps;

@@ -188,20 +188,39 @@ fn every_schema_compiles_and_every_example_is_what_its_schema_says() {
 
 #[test]
 fn an_event_is_what_its_schema_says() {
-    let stream = &document()["paths"]["/v1/events"]["get"]["responses"]["200"]["content"]["text/event-stream"];
-    let data = stream["example"].as_str().unwrap().lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
-    let sent = resolved(document(), &stream["schema"]);
-    let validator = compiled(document(), &sent["properties"]["data"]["contentSchema"]);
-    assert!(validator.is_valid(&serde_json::from_str(data).unwrap()));
-    assert!(!validator.is_valid(&json!({})));
+    for path in ["/v1/events", "/v1/runs/{run}/events"] {
+        let stream = &document()["paths"][path]["get"]["responses"]["200"]["content"]["text/event-stream"];
+        let data = stream["example"].as_str().unwrap().lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+        let sent = resolved(document(), &stream["schema"]);
+        let validator = compiled(document(), &sent["properties"]["data"]["contentSchema"]);
+        assert!(validator.is_valid(&serde_json::from_str(data).unwrap()), "{path}");
+        assert!(!validator.is_valid(&json!({})), "{path}");
+    }
 }
+
+/// How runs and their steps fail: in the `error` of an answer, not as a problem.
+const FAILURES_OF_RUNS: [&str; 13] = [
+    "step_timeout",
+    "run_timeout",
+    "budget_exceeded",
+    "tool_not_allowed",
+    "expression_failed",
+    "no_way_chosen",
+    "approval_denied",
+    "wait_timeout",
+    "diverged",
+    "unknown_workflow",
+    "step_stopped",
+    "undo_refused",
+    "compensation_failed",
+];
 
 /// Whoever meets a code finds a page for it.
 #[test]
 fn every_code_has_a_page() {
     let listed = include_str!("../../../../docs/errors/README.md");
     let codes = document()["components"]["examples"].as_object().unwrap().values().filter_map(|example| example["value"]["code"].as_str());
-    for code in codes.chain(["method_not_allowed", "no_such_route"]) {
+    for code in codes.chain(["method_not_allowed", "no_such_route", "function_diverged"]).chain(FAILURES_OF_RUNS) {
         assert!(listed.contains(&format!("| `{code}` |")), "{code} is not in docs/errors/README.md");
     }
 }

@@ -111,7 +111,9 @@ async fn go_on(global: &Global, house: &House, run: RunId, heard: Result<Heard, 
         let driven = house.runtime.drive_run(tenant, &run);
         let shown = progress.follow(&house.runtime, tenant, &run);
         tokio::select! {
-            driven = driven => drop(driven.map_err(refused)?),
+            driven = driven => {
+                driven.map_err(refused)?;
+            }
             followed = shown => followed?,
             _ = tokio::signal::ctrl_c() => {
                 house.runtime.let_go(tenant, &run).await.map_err(refused)?;

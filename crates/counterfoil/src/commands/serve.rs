@@ -47,6 +47,7 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let registrar = Registrar::new(maker(config.egress.clone()));
     let registered = registrar.load(&runtime).await?;
     let stopping = tokio::sync::watch::channel(false);
+    let mut stopped = stopping.1.clone();
     let app = Arc::new(App {
         requests: Requests::new(runtime.clone(), Duration::from_secs(args.retain_answers), args.requests_max),
         runtime: runtime.clone(),
@@ -76,13 +77,21 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     announce(global, address, &config, registered);
     let limits = app.limits.clone();
     let grace = Duration::from_secs(args.grace);
-    let finished =
-        counterfoil_server::serve::serve(listener, Arc::new(Api::new(app, guard)), &limits, signals.first(), stopping.0, grace).await;
+    let serving = counterfoil_server::serve::serve(listener, Arc::new(Api::new(app, guard)), &limits, signals.first(), stopping.0, grace);
+    // A step that is cut off would be a doubt: runs come to rest between steps, and whoever works on them next goes on from there.
+    let resting = async {
+        drop(stopped.wait_for(|stopped| *stopped).await);
+        tokio::time::timeout(grace, runtime.rest_runs()).await.is_ok()
+    };
+    let (finished, rested) = tokio::join!(serving, resting);
     recovering.abort();
     pruning.abort();
     tidying.abort();
     if !finished {
         output::note(format_args!("some calls were still under way after {} s: the ledger knows them", args.grace));
+    }
+    if !rested {
+        output::note(format_args!("some steps of runs were still under way after {} s: the ledger knows them", args.grace));
     }
     if !runtime.reports_in(REPORTS_WAIT).await {
         output::note("some outcomes could not be recorded: their effects are in doubt");

@@ -75,7 +75,7 @@ fn check(global: &Global, files: &[std::path::PathBuf]) -> anyhow::Result<Exit> 
     if global.json {
         output::json(&serde_json::json!({ "files": files.len(), "wrong": wrong }));
     } else {
-        wrong.iter().for_each(|errors| output::note(errors));
+        wrong.iter().for_each(output::note);
     }
     Ok(if wrong.is_empty() { Exit::Done } else { Exit::Usage })
 }

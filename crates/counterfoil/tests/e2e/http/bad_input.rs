@@ -114,6 +114,8 @@ fn bad_input_is_refused_and_does_nothing() {
     let acted: Vec<_> = lab.world.seen("/it").requests.into_iter().map(|request| request.key).collect();
     assert_eq!(acted.len(), 1, "something was done: {acted:?}\n{}", wrong.join("\n"));
     assert_eq!((us.effects(), them.effects()), (1, 0), "something was recorded");
+    let listed = ["/v1/runs", "/v1/workflows"].map(|path| us.send("GET", path, "", "").ok().body);
+    assert!(listed.iter().all(|body| body.contains("[]")), "a run began, or a workflow was kept: {listed:?}");
 
     // Effects of the other tenant, to reach for: one that is done, one that waits for a person, one that a client runs.
     them.send("PUT", &tool, "put", &spec).ok();

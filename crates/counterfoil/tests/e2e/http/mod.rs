@@ -11,5 +11,8 @@ pub mod lend;
 mod linear;
 mod operations;
 mod requests;
+mod run_changes;
+mod run_refusals;
+mod runs;
 pub mod server;
 mod serving;
