@@ -12,6 +12,7 @@ mod linear;
 mod operations;
 mod requests;
 mod run_changes;
+mod run_clients;
 mod run_refusals;
 mod runs;
 pub mod server;
