@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::effect::State;
-use counterfoil_core::run::is_run;
+use counterfoil_core::run::{OWNER_LEASE, is_run};
 use counterfoil_core::{Call, Effect, EffectKey, StreamId};
 use counterfoil_store::Reach;
 use futures_util::{StreamExt, stream};
@@ -20,6 +20,9 @@ use crate::runtime::{Runtime, Task};
 
 /// Effects looked at at once.
 const AT_ONCE_MAX: usize = 16;
+
+/// Runs that are looked at for one look at what is due.
+const RUNS_MAX: usize = 100_000;
 
 /// Effects asked for at a time.
 const ROUND_MAX: usize = 100;
@@ -37,9 +40,9 @@ pub struct Recovered {
 
 /// What to do about runs that are due.
 #[derive(Clone, Copy)]
-enum Runs {
-    /// This process is a worker: it goes on with them.
-    Driven,
+enum Runs<'a> {
+    /// This process is a worker: it goes on with these, which are due, or whose worker may be dead.
+    Driven(&'a HashSet<EffectKey>),
     Left,
 }
 
@@ -49,7 +52,7 @@ impl Runtime {
         self.recover_all(Runs::Left).await
     }
 
-    async fn recover_all(&self, runs: Runs) -> Result<Vec<Recovered>, LedgerError> {
+    async fn recover_all(&self, runs: Runs<'_>) -> Result<Vec<Recovered>, LedgerError> {
         let mut recovered = Vec::new();
         let mut seen = HashSet::new();
         // Without locks only leases tell who is dead, and a lease that ran out is due by itself.
@@ -67,11 +70,13 @@ impl Runtime {
     }
 
     /// One that cannot be read holds up none of the others.
-    async fn look_at(&self, key: EffectKey, runs: Runs) -> Option<Recovered> {
+    async fn look_at(&self, key: EffectKey, runs: Runs<'_>) -> Option<Recovered> {
         let looked = async {
             let newest = self.inner.ledger.records(StreamId::effect(&key), Reach::Newest(1)).await?;
             if newest.records.last().is_some_and(|record| is_run(&record.body)) {
-                if let Runs::Driven = runs {
+                if let Runs::Driven(near) = runs
+                    && near.contains(&key)
+                {
                     self.drive_if_due(StreamId::effect(&key)).await?;
                 }
                 return Ok(None);
@@ -97,7 +102,7 @@ impl Runtime {
         let runtime = self.clone();
         tokio::spawn(async move {
             loop {
-                match runtime.recover_all(Runs::Driven).await {
+                match runtime.work_once().await {
                     Ok(recovered) => {
                         for one in recovered {
                             tracing::info!(effect = %one.key, was = one.was, now = ?one.answer.status, "recovered");
@@ -108,6 +113,12 @@ impl Runtime {
                 tokio::time::sleep(every).await;
             }
         })
+    }
+
+    async fn work_once(&self) -> Result<Vec<Recovered>, LedgerError> {
+        // A run is read whole to be looked at, so only those are that may need it now.
+        let near: HashSet<EffectKey> = self.inner.ledger.due(OWNER_LEASE, RUNS_MAX).await?.into_iter().collect();
+        self.recover_all(Runs::Driven(&near)).await
     }
 
     /// Goes on with a recorded effect from what the ledger knows of it. `None`: its tool is not registered here.
@@ -123,15 +134,20 @@ impl Runtime {
         task.wait_until = self.inner.clock.now();
         task.awaited = false;
         let told = self.settle_traced(task, effect.clone()).await;
-        self.stir_run_of(&effect).await?;
+        if effect.opened.as_ref().is_some_and(|opened| opened.run.is_some()) && self.inner.ledger.load(key).await?.version != effect.version
+        {
+            self.stir_run_of(&effect).await?;
+        }
         Ok(Some(self.stamped(started, told.answer)))
     }
 
     /// The call as it was recorded; of a run's step, with what the step says in place of the tool's own. `None`: its tool is not known here.
     pub(crate) async fn recorded_task(&self, effect: &Effect) -> Result<Option<Box<Task>>, LedgerError> {
         let Some(mut task) = self.recorded_call(effect) else { return Ok(None) };
-        if let Some(tool) = self.tool_of_step(effect).await? {
-            task.tool = Arc::new(tool);
+        if let Some((tool, wanted)) = self.tool_of_step(effect).await? {
+            task.tool = tool.map_or(task.tool, Arc::new);
+            // What its run has given up is asked about, and not done.
+            task.runnable &= wanted;
         }
         Ok(Some(task))
     }

@@ -119,6 +119,7 @@ impl From<RunError> for Problem {
             | RunError::UnknownTool { .. }
             | RunError::Diverged { .. }
             | RunError::FunctionDiverged { .. }
+            | RunError::CannotFork { .. }
             | RunError::NoDefinition { .. }
             | RunError::Definition { .. } => Self::conflict(code, detail),
             RunError::Ledger(LedgerError::BesideTaken { .. }) => in_flight(),

@@ -154,6 +154,8 @@ pub struct Forked {
 pub struct Parent {
     pub run: RunId,
     pub step: StepPath,
+    /// How many runs this one is inside of.
+    pub depth: u32,
 }
 
 /// What a step began to do.

@@ -403,8 +403,13 @@ impl Run {
                 None
             }
         };
-        // A signal is used once.
-        if let Some(on) = taken
+        // A signal is used once, by who was given it.
+        let given = match how {
+            StepEnd::Done { .. } => true,
+            StepEnd::Failed { .. } => matches!(taken, Some(Awaited::Approval { .. })),
+            StepEnd::Cancelled { .. } => false,
+        };
+        if let Some(on) = taken.filter(|_| given)
             && let Some(id) = self.signal_for(path, &on).map(|signal| signal.id.clone())
         {
             self.signals.retain(|signal| signal.id != id);
@@ -413,8 +418,12 @@ impl Run {
     }
 
     fn dealt(&mut self, step: &StepPath, how: Result<Undone, Failure>, at: Timestamp) -> Result<(), String> {
-        let known = self.sagas.iter_mut().rev().any(|saga| saga.deal(step, how.clone()));
-        if !known {
+        // Of a scope and of the run around it: what is dealt with is so for both.
+        let mut known = false;
+        for saga in self.sagas.iter_mut().filter(|saga| !saga.is_over()) {
+            known |= saga.deal(step, how.clone());
+        }
+        if !known && !self.sagas.iter_mut().rev().any(|saga| saga.deal(step, how.clone())) {
             return Err(format!("the step {step} is not to be undone"));
         }
         self.alive(at);

@@ -289,6 +289,9 @@ impl Flow {
     fn began(&mut self, step: &StepPath, what: &Began, at: Timestamp) -> Result<(), FlowError> {
         let place = self.places.get(step).ok_or_else(|| FlowError::Unknown(step.clone()))?;
         let State::Ready(number) = place.state else { return Err(illegal(step, place, "step_began")) };
+        if self.plan.node(place.node).maps != matches!(what, Began::Map { .. }) {
+            return Err(illegal(step, place, "the beginning of another kind of step"));
+        }
         self.ready.remove(&number);
         if let Began::Map { items } = what {
             let todo = self.open(step, items.len() as u32, at);

@@ -117,13 +117,16 @@ impl Advancing<'_> {
         let waiting: Vec<(StepPath, Awaited)> = run
             .running
             .iter()
+            .filter(|step| run.flow().and_then(|flow| flow.progress(step)) == Some(Progress::Busy))
             .filter_map(|step| match &run.step(step)?.what {
                 Some(Began::Wait { on, .. }) => Some((step.clone(), on.clone())),
                 _ => None,
             })
             .collect();
         for (step, on) in waiting {
-            if run.signal_for(&step, &on).is_some() {
+            // One signal may have ended what is around another step.
+            let still = run.flow().and_then(|flow| flow.progress(&step)) == Some(Progress::Busy);
+            if still && run.signal_for(&step, &on).is_some() {
                 self.came(run, step, &on)?;
             }
         }

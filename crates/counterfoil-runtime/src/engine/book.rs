@@ -90,11 +90,14 @@ impl Book {
                 return Ok(false);
             }
             match pages.write(self, runtime.inner.clock.now(), say).map_err(|source| self.unreadable(source))? {
-                Some(write) => runtime.inner.ledger.append(vec![write]),
+                Some(write) => runtime.inner.ledger.append_claiming(vec![write], None),
                 None => return Ok(true),
             }
         };
-        self.written(written.await)
+        let in_flight = InFlight(self);
+        let written = written.await;
+        std::mem::forget(in_flight);
+        self.written(written.map(drop))
     }
 
     /// What became of the record that was on its way. `false`: someone else wrote.
@@ -164,6 +167,15 @@ impl Book {
 
     pub fn unreadable(&self, source: RunFoldError) -> RunError {
         LedgerError::Run { run: self.id.to_string(), source }.into()
+    }
+}
+
+/// A record on its way. Whoever waited for it may go away: then it is looked up whether it got there.
+struct InFlight<'a>(&'a Book);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.lock().lost();
     }
 }
 

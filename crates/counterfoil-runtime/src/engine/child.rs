@@ -6,6 +6,8 @@ use counterfoil_core::run::entry::{Parent, RunEnd, StepEnd, Undone};
 use counterfoil_core::run::{Run, RunState};
 use counterfoil_core::{CanonicalJson, Failure, RunId, StepPath, Tenant, ToolName};
 
+use futures_util::future::BoxFuture;
+
 use super::book::{self, Book};
 use super::live::{Rest, What};
 use super::operate::Cancelling;
@@ -18,6 +20,9 @@ use crate::workflow::{StepSpec, Workflow};
 
 /// How long until a child that waits for something is looked at again. Its end stirs this run before that.
 const CHILD_LOOK: Duration = Duration::from_secs(60);
+
+/// How deep runs may be inside runs: one that starts itself ends somewhere.
+const DEPTH_MAX: u32 = 32;
 
 impl Runtime {
     /// Starts the child, if it is not there, and sees it as far as it comes.
@@ -36,7 +41,7 @@ impl Runtime {
                 }
             }
         }
-        let rest = Box::pin(self.drive_run(&parent.tenant, &child)).await?;
+        let rest = self.drive_apart(&parent.tenant, &child).await?;
         let (run, _) = book::read(&self.inner, &parent.tenant, &child).await?;
         match child_end(&run) {
             Some(how) => Ok(What::Ended(how)),
@@ -46,6 +51,19 @@ impl Runtime {
                 Ok(What::Held { until, why: format!("the run {child} is {}", run.state().word()) })
             }
         }
+    }
+
+    /// By a task of its own: a run inside a run inside a run is no deeper on any stack.
+    fn drive_apart(&self, tenant: &Tenant, run: &RunId) -> BoxFuture<'static, Result<Rest, RunError>> {
+        let (runtime, tenant, run) = (self.clone(), tenant.clone(), run.clone());
+        Box::pin(async move {
+            match tokio::spawn(async move { runtime.drive_run(&tenant, &run).await }).await {
+                Ok(rest) => rest,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The runtime ends, and this future with it.
+                Err(_) => std::future::pending().await,
+            }
+        })
     }
 
     async fn new_child(&self, parent: &Book, step: &StepPath, child: RunId) -> Result<Result<NewRun, Failure>, RunError> {
@@ -62,6 +80,13 @@ impl Runtime {
             Ok(input) => input,
             Err(error) => return Ok(Err(wrong(error))),
         };
+        let depth = started.parent.as_ref().map_or(0, |parent| parent.depth) + 1;
+        if depth > DEPTH_MAX {
+            return Ok(Err(Failure::new(
+                "runs_too_deep",
+                format!("it is {depth} runs deep inside others; at most {DEPTH_MAX} are allowed"),
+            )));
+        }
         let Some(workflow) = self.workflow(&parent.tenant, &name).await? else {
             return Ok(Err(Failure::new("unknown_workflow", format!("there is no workflow {name}"))));
         };
@@ -71,22 +96,32 @@ impl Runtime {
             run: Some(child),
             workflow,
             input,
-            parent: Some(Parent { run: parent.id.clone(), step: step.clone() }),
+            parent: Some(Parent { run: parent.id.clone(), step: step.clone(), depth }),
             tools,
             driven: true,
         }))
     }
 
     /// Cancels a child with the step that it is, and waits for its end.
-    pub(super) async fn stop_child(&self, parent: &Book, child: RunId) -> Result<StepEnd, RunError> {
+    pub(super) async fn stop_child(&self, parent: &Book, step: &StepPath, child: RunId) -> Result<StepEnd, RunError> {
         let cancel = Cancelling { step: None, undo: false, by: format!("the run {}", parent.id), why: "it is not wanted any more".into() };
-        match self.cancel_run(&parent.tenant, &child, cancel).await {
+        match self.cancel_run(&parent.tenant, &child, cancel.clone()).await {
             Ok(_) | Err(RunError::WrongState { .. }) => {}
-            // It was never started, and now it is not wanted.
-            Err(RunError::NotFound(_)) => return Ok(StepEnd::Cancelled { doubt: false }),
+            // Not started yet: it is started cancelled, so that whoever was about to start it finds it so.
+            Err(RunError::NotFound(_)) => match self.new_child(parent, step, child.clone()).await? {
+                Ok(new) => {
+                    self.start_run(new).await?;
+                    match self.cancel_run(&parent.tenant, &child, cancel).await {
+                        Ok(_) | Err(RunError::WrongState { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                // Nobody can start it.
+                Err(_) => return Ok(StepEnd::Cancelled { doubt: false }),
+            },
             Err(error) => return Err(error),
         }
-        Box::pin(self.drive_run(&parent.tenant, &child)).await?;
+        self.drive_apart(&parent.tenant, &child).await?;
         let (run, _) = book::read(&self.inner, &parent.tenant, &child).await?;
         Ok(child_end(&run).unwrap_or(StepEnd::Cancelled { doubt: true }))
     }
@@ -99,7 +134,7 @@ impl Runtime {
                 Err(error) => return Err(error),
             }
         }
-        Box::pin(self.drive_run(tenant, child)).await?;
+        self.drive_apart(tenant, child).await?;
         let (run, _) = book::read(&self.inner, tenant, child).await?;
         Ok(match run.state() {
             RunState::CompensationFailed => {

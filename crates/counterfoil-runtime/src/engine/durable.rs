@@ -87,6 +87,8 @@ pub(super) struct Shared {
     stopped: Mutex<Option<Stopped>>,
     /// Steps that the function asked for.
     asked: Mutex<HashSet<StepPath>>,
+    /// What was asked for at each place, before and now: the place is a number, what stands there has a name.
+    places: Mutex<HashMap<String, String>>,
 }
 
 /// Why the function goes no further now.
@@ -169,6 +171,7 @@ impl Runtime {
 
 impl Shared {
     pub(super) fn new(runtime: Runtime, book: Arc<Book>) -> Arc<Self> {
+        let places = book.lock().run.order.iter().flat_map(|step| places(step.as_str())).collect();
         Arc::new(Self {
             runtime,
             book,
@@ -177,6 +180,7 @@ impl Shared {
             changed: Notify::new(),
             stopped: Mutex::new(None),
             asked: Mutex::default(),
+            places: Mutex::new(places),
         })
     }
 
@@ -232,6 +236,19 @@ impl Shared {
         self.asked.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).contains(step)
     }
 
+    /// What is recorded at the place of a step, if it is something else.
+    fn displaced(&self, step: &StepPath) -> Option<String> {
+        let mut known = self.places.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for (place, name) in places(step.as_str()) {
+            match known.get(&place) {
+                Some(recorded) if *recorded != name => return Some(format!("{place}.{recorded}")),
+                Some(_) => {}
+                None => drop(known.insert(place, name)),
+            }
+        }
+        None
+    }
+
     fn known(&self, step: &StepPath) -> Option<(Option<Began>, Option<StepEnd>)> {
         self.asked.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(step.clone());
         let pages = self.book.lock();
@@ -242,30 +259,33 @@ impl Shared {
 
     /// Waits until `until`, or until the run changed.
     pub(super) async fn wait(&self, until: Option<Timestamp>) {
-        let place = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            waiting.push(until);
-            until
-        };
-        let _waiting = Waiting { shared: self, until: place };
-        self.active.fetch_sub(1, Ordering::SeqCst);
+        let _waiting = Waiting::begin(self, until);
         self.changed.notify_one();
         let nap = until.map_or(LOOK_EVERY, |until| until.since(self.runtime.now()).min(LOOK_EVERY));
         tokio::time::sleep(nap).await;
-        self.active.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 /// How often what waits looks whether the run changed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// What waits is not being done, until it has waited or nobody waits for it any more.
 struct Waiting<'a> {
     shared: &'a Shared,
     until: Option<Timestamp>,
 }
 
+impl<'a> Waiting<'a> {
+    fn begin(shared: &'a Shared, until: Option<Timestamp>) -> Self {
+        shared.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(until);
+        shared.active.fetch_sub(1, Ordering::SeqCst);
+        Self { shared, until }
+    }
+}
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        self.shared.active.fetch_add(1, Ordering::SeqCst);
         let mut waiting = self.shared.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(place) = waiting.iter().position(|known| *known == self.until) {
             waiting.swap_remove(place);
@@ -343,6 +363,7 @@ impl Context {
         Fut: Future<Output = Result<T, Failed>>,
     {
         let path = self.next(name);
+        self.in_place(&path).await;
         let inner = Context { shared: self.shared.clone(), prefix: Arc::from(format!("{path}/")), asked: Arc::default() };
         let failed = match part(inner).await {
             Ok(done) => return Ok(done),
@@ -351,6 +372,14 @@ impl Context {
         let _active = Active::of(&self.shared);
         self.shared.undo_scope(&path, &failed).await;
         Err(failed)
+    }
+
+    /// Goes no further if something else is recorded at this place.
+    async fn in_place(&self, step: &StepPath) {
+        if let Some(recorded) = self.shared.displaced(step) {
+            let message = format!("expected {recorded}, and the function asks for {step}");
+            self.shared.stop::<()>(Stopped::Diverged(message)).await;
+        }
     }
 
     /// The next thing that is asked for: numbered, so that two equal calls are two.
@@ -367,6 +396,7 @@ impl Context {
     async fn value(&self, word: &str, value: Value) -> Result<Value, Failed> {
         let (shared, step) = (&self.shared, self.next(word));
         let _active = Active::of(shared);
+        self.in_place(&step).await;
         match shared.known(&step) {
             Some((None, Some(StepEnd::Done { result, .. }))) => return Ok(result.to_value()),
             Some((what, _)) => return shared.diverged(&step, what.as_ref(), word).await,
@@ -389,6 +419,7 @@ impl Context {
     /// Begins to sleep or to wait, if it has not, and waits for the end of it.
     async fn wait_for(&self, step: &StepPath, what: Began) -> Result<Json, Failed> {
         let shared = &self.shared;
+        self.in_place(step).await;
         match shared.known(step) {
             None => {
                 let at = shared.runtime.now();
@@ -473,6 +504,9 @@ impl Shared {
     /// Undoes what a part of the run did.
     async fn undo_scope(&self, scope: &StepPath, failed: &Failed) {
         let why = format!("{scope} failed: {}", failed.0.message);
+        if let Err(error) = self.runtime.stop_inside(self, &self.book, Some(scope)).await {
+            return self.stop(Stopped::Broken(error)).await;
+        }
         let triggered = self
             .record(|run| {
                 let known = run.sagas.iter().any(|saga| saga.scope.as_ref() == Some(scope));
@@ -511,6 +545,7 @@ impl DurableCall {
         let Self { context, step, tool, args, undo } = self;
         let shared = &context.shared;
         let _active = Active::of(shared);
+        context.in_place(&step).await;
         let mut prepared = shared.prepare(&step, &tool, &args, undo.clone())?;
         let key = prepared.task.key;
         match shared.known(&step) {
@@ -521,7 +556,7 @@ impl DurableCall {
             }
             Some((what, _)) => return shared.diverged(&step, what.as_ref(), &format!("the effect {key} of {tool}")).await,
             None => {
-                if let Err(error) = shared.begin(&step, &mut prepared).await {
+                if let Err(error) = shared.begin(&step, &prepared).await {
                     return shared.stop(Stopped::Broken(error)).await;
                 }
             }
@@ -592,51 +627,25 @@ impl Shared {
         Ok(Prepared { step: step.clone(), task })
     }
 
-    /// Records that the step began; with it, where that can be, the claim of its effect.
-    async fn begin(&self, step: &StepPath, prepared: &mut Prepared) -> Result<(), RunError> {
+    /// Records that the step began. Its claim comes after: a function may let go of a call at any moment, and a claim that nobody uses is a doubt.
+    async fn begin(&self, step: &StepPath, prepared: &Prepared) -> Result<(), RunError> {
         let (tool, key, pure) = (prepared.task.tool.name.clone(), prepared.task.key, prepared.task.tool.is_pure());
         let entry = RunEntry::StepBegan { at: self.runtime.now(), step: step.clone(), what: Began::Effect { tool, key, pure } };
-        let _turn = self.book.turn.lock().await;
-        loop {
-            let sent = {
-                let mut pages = self.book.lock();
-                if pages.writable() {
-                    let say = |run: &mut Run| run.note(&entry).map(|()| vec![entry.clone()]);
-                    let write = pages.write(&self.book, self.runtime.now(), say).map_err(|source| self.book.unreadable(source))?;
-                    let (ahead, claiming) = self.runtime.ahead_of(prepared).unzip();
-                    Some((ahead, self.runtime.inner.ledger.append_claiming(write.into_iter().collect(), claiming)))
-                } else {
-                    None
-                }
-            };
-            let Some((ahead, written)) = sent else {
-                self.up_to_date().await?;
-                continue;
-            };
-            match written.await {
-                Ok(permit) => {
-                    self.book.lock().arrived();
-                    if let Some(ahead) = ahead {
-                        ahead.arrived(permit, prepared);
-                    }
-                    return Ok(());
-                }
-                Err(error) => {
-                    self.book.lock().lost();
-                    if let Some(ahead) = ahead {
-                        ahead.lost(&self.runtime, &error);
-                    }
-                    if !matches!(error, LedgerError::Conflict) {
-                        return Err(error.into());
-                    }
-                    self.up_to_date().await?;
-                    if self.known(step).is_some() {
-                        return Ok(());
-                    }
-                }
-            }
-        }
+        self.record(|run| if run.step(step).is_some() { Ok(Vec::new()) } else { run.note(&entry).map(|()| vec![entry.clone()]) }).await
     }
+}
+
+/// The places that a step's path goes through, each with what stands there: `2.try/1.call` is `try` at 2 and `call` at `2.try/1`.
+fn places(path: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut before = 0;
+    for part in path.split('/') {
+        if let Some((number, name)) = part.split_once('.') {
+            found.push((format!("{}{number}", &path[..before]), name.to_owned()));
+        }
+        before += part.len() + 1;
+    }
+    found
 }
 
 fn ended(how: StepEnd) -> Result<Json, Failed> {

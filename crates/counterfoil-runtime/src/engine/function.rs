@@ -54,6 +54,7 @@ impl Runtime {
             return Ok(Rest::Elsewhere);
         }
         self.inner.salt(&book.tenant).await?;
+        let _leaving = Leaving(book.clone());
         let shared = Shared::new(self.clone(), book.clone());
         let ended = book.lock().run.end.is_some();
         let how = if ended {
@@ -71,15 +72,13 @@ impl Runtime {
             match came {
                 Came::Waits(due) => return self.park(&shared, due).await,
                 Came::Away => return Ok(Rest::Elsewhere),
-                Came::Cancelled => {
-                    self.stop_all(&shared, &book).await?;
-                    Some(RunEnd::Cancelled)
-                }
+                Came::Cancelled => Some(RunEnd::Cancelled),
                 Came::Ended(Ok(value)) => Some(RunEnd::Completed { output: Json::from_value(&value) }),
                 Came::Ended(Err(Failed(failure))) => Some(RunEnd::Failed { failure }),
             }
         };
         if let Some(how) = &how {
+            self.stop_all(&shared, &book).await?;
             self.trigger(&shared, how).await?;
         }
         match self.unwind_function(&shared).await? {
@@ -148,14 +147,22 @@ impl Runtime {
         Ok(Rest::Parked { due })
     }
 
-    /// Stops what the function had begun.
+    /// Stops what the function had begun and did not wait for.
     pub(super) async fn stop_all(&self, shared: &Shared, book: &Book) -> Result<(), RunError> {
-        let running: Vec<StepPath> = book.lock().run.running.iter().cloned().collect();
+        self.stop_inside(shared, book, None).await
+    }
+
+    /// The same for a part of it.
+    pub(super) async fn stop_inside(&self, shared: &Shared, book: &Book, scope: Option<&StepPath>) -> Result<(), RunError> {
+        let inside = |step: &&StepPath| {
+            scope.is_none_or(|scope| step.as_str().strip_prefix(scope.as_str()).is_some_and(|rest| rest.starts_with('/')))
+        };
+        let running: Vec<StepPath> = book.lock().run.running.iter().filter(inside).cloned().collect();
         for step in running {
             let what = book.lock().run.step(&step).and_then(|known| known.what.clone());
             let Some(what) = what else { continue };
-            let how = self.stop_step(book, &step, what).await?;
-            shared.end(&step, how).await?;
+            let stopped = self.stop_step(book, &step, what).await?;
+            shared.end(&step, stopped.how).await?;
         }
         Ok(())
     }
@@ -229,6 +236,15 @@ impl Shared {
             }
         }
         Ok(())
+    }
+}
+
+/// What a call that outlives its driver says is its effect's alone.
+struct Leaving(Arc<Book>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.lock().fence = None;
     }
 }
 

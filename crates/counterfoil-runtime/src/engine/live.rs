@@ -16,7 +16,7 @@ use counterfoil_core::run::entry::{Began, By, RunEntry, StepEnd};
 use counterfoil_core::run::flow::Progress;
 use counterfoil_core::run::{Run, RunFoldError, is_run};
 use counterfoil_core::{CanonicalJson, Effect, EffectKey, Entry, Failure, Json, RunId, StepPath, StreamId, Tenant, Timestamp};
-use counterfoil_store::Reach;
+use counterfoil_store::{Reach, Version};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
@@ -130,11 +130,15 @@ pub(super) enum What {
     Undone(Unwound),
     /// It is recorded already.
     Recorded,
-    /// It was told to stop, and will say itself how it ended.
-    Told,
-    NotTold(RunError),
+    /// It was told to stop, and says itself how it ended, if it is still at it.
+    Told(StepEnd),
+    NotTold {
+        error: RunError,
+        alone: bool,
+    },
     /// The ledger failed; nothing is known that was not before.
     Failed(RunError),
+    UndoFailed(RunError),
 }
 
 impl Runtime {
@@ -186,13 +190,17 @@ impl Runtime {
     pub async fn see_run_through(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
         let stream = StreamId::run(tenant, run);
         loop {
-            let version = self.inner.ledger.records(stream, Reach::Newest(1)).await?.version;
-            let due = match self.drive_run(tenant, run).await? {
-                Rest::Ended => return Ok(()),
-                Rest::Parked { due } => due,
-                Rest::Elsewhere => Some(self.now() + LOOK_EVERY),
-            };
-            let parked = self.inner.ledger.records(stream, Reach::Newest(1)).await?.version.max(version);
+            let rest = self.drive_run(tenant, run).await?;
+            if let Rest::Ended = rest {
+                return Ok(());
+            }
+            // As it is now: what came since it was let go of is in it.
+            let (facts, _) = book::read(&self.inner, tenant, run).await?;
+            if facts.state().is_end() {
+                return Ok(());
+            }
+            let parked = Version(facts.version);
+            let due = if let Rest::Elsewhere = rest { Some(self.now() + LOOK_EVERY) } else { facts.due() };
             let waiter = self.inner.ledger.wakeups().register(stream);
             loop {
                 let woken = waiter.notify.notified();
@@ -227,9 +235,15 @@ impl Runtime {
             let stream = StreamId::effect(&key);
             let history = self.inner.ledger.records(stream, Reach::Whole).await?;
             let Some(first) = history.records.first().filter(|first| is_run(&first.body)) else { continue };
-            let (started, _) = Run::begun(&first.body).map_err(|source| LedgerError::Run { run: stream.to_string(), source })?;
-            let rest = self.drive_run(&started.tenant, &started.run).await?;
-            driven.push((started.run.clone(), rest));
+            let Ok((started, _)) = Run::begun(&first.body) else {
+                tracing::error!(%stream, "this run cannot be read");
+                continue;
+            };
+            // One that cannot go on holds up none of the others.
+            match self.drive_run(&started.tenant, &started.run).await {
+                Ok(rest) => driven.push((started.run.clone(), rest)),
+                Err(error) => tracing::error!(run = %started.run, %error, "the run could not go on"),
+            }
         }
         Ok(driven)
     }
@@ -280,8 +294,12 @@ struct Live {
     held: HashMap<StepPath, (Timestamp, String)>,
     /// What steps said that is not recorded yet.
     said: Vec<(StepPath, What)>,
+    /// The undo that is next is not to be tried before then.
+    undo_held: Option<Timestamp>,
     /// Steps whose effects were told to stop.
     told: HashSet<StepPath>,
+    /// The last record lost its race with a claim in it: the next goes without.
+    no_ahead: bool,
 }
 
 impl Live {
@@ -294,7 +312,9 @@ impl Live {
             in_hand: HashSet::new(),
             held: HashMap::new(),
             said: Vec::new(),
+            undo_held: None,
             told: HashSet::new(),
+            no_ahead: false,
         }
     }
 
@@ -410,7 +430,7 @@ impl Live {
                 return Ok(Some(advanced));
             };
             // Several steps at once claim each for itself.
-            let alone = self.in_hand.is_empty();
+            let alone = self.in_hand.is_empty() && !std::mem::take(&mut self.no_ahead);
             let (ahead, claiming) = alone.then(|| runtime.ahead(&advanced)).flatten().unzip();
             (ahead, runtime.inner.ledger.append_claiming(vec![write], claiming))
         };
@@ -425,6 +445,7 @@ impl Live {
                 book.lock().lost();
                 if let Some(ahead) = ahead {
                     ahead.lost(&runtime, &error);
+                    self.no_ahead = true;
                 }
                 return if let LedgerError::Conflict = error { Ok(None) } else { Err(error.into()) };
             }
@@ -455,6 +476,11 @@ impl Live {
         let now = self.runtime.now();
         let found: Vec<(StepPath, Began)> = {
             let pages = self.book.lock();
+            // What has ended waits for nothing.
+            self.held.retain(|step, _| {
+                let progress = pages.run.flow().and_then(|flow| flow.progress(step));
+                matches!(progress, Some(Progress::Ready | Progress::Busy))
+            });
             let waiting = |step: &&StepPath| {
                 let held = self.held.get(*step).is_some_and(|(until, _)| now < *until);
                 let stopping = pages.run.flow().and_then(|flow| flow.progress(step)) == Some(Progress::Stopping);
@@ -536,9 +562,14 @@ impl Live {
             self.in_hand.insert(step.clone());
             self.steps.push(Box::pin(async move {
                 let what = match runtime.stop_step(&book, &step, what).await {
-                    Err(error) => What::NotTold(error),
-                    Ok(how) if alone => What::Ended(how),
-                    Ok(_) => What::Told,
+                    Err(error) => {
+                        // The ledger, most likely: it is given a moment.
+                        tokio::time::sleep(AGAIN_MIN).await;
+                        What::NotTold { error, alone }
+                    }
+                    // What was under way says itself how it ended; what only waited need not be waited for.
+                    Ok(Stopped { how, ran: true }) if !alone => What::Told(how),
+                    Ok(Stopped { how, .. }) => What::Ended(how),
                 };
                 Said { step, what }
             }));
@@ -557,13 +588,14 @@ impl Live {
             })
         };
         let Some((step, what, operator)) = next else { return };
-        let held = self.held.get(&step).is_some_and(|(until, _)| self.runtime.now() < *until);
+        let held = self.undo_held.is_some_and(|until| self.runtime.now() < until);
         if held || !self.in_hand.insert(step.clone()) {
             return;
         }
+        self.undo_held = None;
         let (runtime, tenant) = (self.runtime.clone(), self.book.tenant.clone());
         self.steps.push(Box::pin(async move {
-            let what = runtime.unwind(tenant, what, operator).await.map_or_else(What::Failed, What::Undone);
+            let what = runtime.unwind(tenant, what, operator).await.map_or_else(What::UndoFailed, What::Undone);
             Said { step, what }
         }));
     }
@@ -571,7 +603,7 @@ impl Live {
     /// When to look again, if nothing comes.
     fn next_look(&self) -> Option<Timestamp> {
         let held = self.held.values().map(|(until, _)| *until).min();
-        [self.book.lock().run.next_time(), held].into_iter().flatten().min()
+        [self.book.lock().run.next_time(), held, self.undo_held].into_iter().flatten().min()
     }
 
     /// Until a step says something, its time is up, or somebody wrote to the run.
@@ -581,7 +613,10 @@ impl Live {
         tokio::select! {
             biased;
             Some(said) = self.steps.next(), if !self.steps.is_empty() => self.heard(said),
-            () = self.stirred.notified() => self.held.clear(),
+            () = self.stirred.notified() => {
+                self.held.clear();
+                self.undo_held = None;
+            }
             () = tokio::time::sleep(nap) => {}
         }
         // Others may have said something as well: one record for all.
@@ -593,27 +628,57 @@ impl Live {
     fn heard(&mut self, said: Said) {
         let Said { step, what } = said;
         match what {
-            What::Told => return,
-            What::NotTold(error) => {
+            What::Told(how) => {
+                if !self.in_hand.contains(&step) {
+                    // It left off before it was told: nobody else says how it ended.
+                    self.said.push((step, What::Ended(how)));
+                }
+                return;
+            }
+            What::NotTold { error, alone } => {
                 tracing::error!(run = %self.book.id, %step, %error, "the step could not be told to stop");
                 self.told.remove(&step);
+                if alone {
+                    self.in_hand.remove(&step);
+                }
                 return;
             }
             _ => {}
         }
         self.in_hand.remove(&step);
         match what {
-            What::Held { until, why } | What::Undone(Unwound::Held { until, why }) => {
+            What::Held { until, why } => {
                 tracing::info!(run = %self.book.id, %step, why, "the step waits");
+                // One that was told to stop does not wait: it is told again, now that nothing of it is under way.
+                self.told.remove(&step);
                 self.held.insert(step, (until, why));
+            }
+            What::Undone(Unwound::Held { until, why }) => {
+                tracing::info!(run = %self.book.id, %step, why, "the undo waits");
+                self.undo_held = Some(until);
             }
             What::Failed(error) => {
                 tracing::error!(run = %self.book.id, %step, %error, "the step could not go on");
+                self.told.remove(&step);
                 self.held.insert(step, (self.runtime.now() + AGAIN_MIN, error.to_string()));
             }
-            What::Recorded => {}
-            what => self.said.push((step, what)),
+            What::UndoFailed(error) => {
+                tracing::error!(run = %self.book.id, %step, %error, "the undo could not go on");
+                self.undo_held = Some(self.runtime.now() + AGAIN_MIN);
+            }
+            What::Recorded => drop(self.held.remove(&step)),
+            what => {
+                self.held.remove(&step);
+                self.said.push((step, what));
+            }
         }
+    }
+}
+
+/// What a call that outlives its driver says is its effect's alone: the run is somebody else's to go on with.
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.book.lock().fence = None;
     }
 }
 
@@ -691,11 +756,13 @@ impl Runtime {
     }
 
     /// Stops what a step began, as far as that can be, and says how it ended.
-    pub(super) async fn stop_step(&self, book: &Book, step: &StepPath, what: Began) -> Result<StepEnd, RunError> {
+    pub(super) async fn stop_step(&self, book: &Book, step: &StepPath, what: Began) -> Result<Stopped, RunError> {
+        let mut ran = false;
+        let at_rest = |how| Stopped { how, ran: false };
         let key = match what {
             Began::Effect { key, pure: false, .. } => key,
-            Began::Child { run } => return self.stop_child(book, run).await,
-            _ => return Ok(StepEnd::Cancelled { doubt: false }),
+            Began::Child { run } => return self.stop_child(book, step, run).await.map(|how| Stopped { how, ran: true }),
+            _ => return Ok(Stopped { how: StepEnd::Cancelled { doubt: false }, ran: true }),
         };
         let operator = {
             let pages = book.lock();
@@ -711,17 +778,18 @@ impl Runtime {
                     if !self.cancel_before(book, step, effect, &operator).await? {
                         continue;
                     }
-                    return Ok(StepEnd::Cancelled { doubt: false });
+                    return Ok(at_rest(StepEnd::Cancelled { doubt: false }));
                 }
-                State::InDoubt(_) => return Ok(StepEnd::Cancelled { doubt: true }),
+                State::InDoubt(_) => return Ok(at_rest(StepEnd::Cancelled { doubt: true })),
                 State::Ready | State::WaitingApproval { .. } | State::Running(_) | State::Retrying(_) => {
+                    ran |= matches!(effect.state, State::Running(_));
                     match self.cancel(key, &operator).await {
                         Ok(_) | Err(OperateError::WrongState { .. }) => {}
                         Err(OperateError::Ledger(error)) => return Err(error.into()),
-                        Err(_) => return Ok(StepEnd::Cancelled { doubt: effect.doubtful() }),
+                        Err(_) => return Ok(Stopped { how: StepEnd::Cancelled { doubt: effect.doubtful() }, ran }),
                     }
                 }
-                _ => return Ok(step_end(&effect).unwrap_or(StepEnd::Cancelled { doubt: effect.doubtful() })),
+                _ => return Ok(Stopped { how: step_end(&effect).unwrap_or(StepEnd::Cancelled { doubt: effect.doubtful() }), ran }),
             }
         }
     }
@@ -776,6 +844,13 @@ fn unasked(run: &Run, step: &StepPath, now: Timestamp) -> Option<Opened> {
         lent: run.started.by == By::Client,
         retain_ms: run.started.retain_ms,
     })
+}
+
+/// How a step ended that was stopped.
+pub(super) struct Stopped {
+    pub how: StepEnd,
+    /// An attempt was under way.
+    pub ran: bool,
 }
 
 /// What steps said, noted in the run as far as it is news to it.

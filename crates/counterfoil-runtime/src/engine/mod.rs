@@ -70,6 +70,8 @@ pub enum RunError {
     NoStep { run: RunId, step: StepPath, hint: String },
     #[error("{0}")]
     Signal(String),
+    #[error("the run {run} cannot be forked at {at}: {why}")]
+    CannotFork { run: RunId, at: StepPath, why: String },
     #[error("{0}")]
     Lease(String),
     #[error("{0}")]
@@ -94,6 +96,7 @@ impl RunError {
             Self::WrongState { .. } => "wrong_state",
             Self::NoStep { .. } => "step_not_found",
             Self::Signal(_) => "invalid_signal",
+            Self::CannotFork { .. } => "cannot_fork",
             Self::Lease(_) => "invalid_lease",
             Self::Name(_) => "invalid_name",
             Self::Ledger(error) => error.code(),

@@ -437,21 +437,23 @@ impl Runtime {
                 .flow()
                 .and_then(|flow| flow.node(step))
                 .is_some_and(|node| before.contains(&node) || workflow.plan.around(node).any(|around| before.contains(&around)));
-            let counterfoil_core::run::StepState::Ended { how: StepEnd::Done { result, way, .. }, .. } = &known.state else {
-                // A map that began and whose items are in the prefix.
-                if let (true, Some(what @ Began::Map { .. })) = (prefix, &known.what) {
-                    note(&mut forked, &mut entries, RunEntry::StepBegan { at: now, step: step.clone(), what: what.clone() })?;
-                }
-                continue;
-            };
             if !prefix {
                 continue;
             }
+            let mut noted = |entry| {
+                note(&mut forked, &mut entries, entry).map_err(|why| RunError::CannotFork { run: run.clone(), at: at.clone(), why })
+            };
             if let Some(what) = &known.what {
-                note(&mut forked, &mut entries, RunEntry::StepBegan { at: now, step: step.clone(), what: what.clone() })?;
+                noted(RunEntry::StepBegan { at: now, step: step.clone(), what: what.clone() })?;
             }
-            let how = StepEnd::Done { result: result.clone(), way: *way, undo: false };
-            note(&mut forked, &mut entries, RunEntry::StepEnded { at: now, step: step.clone(), how })?;
+            // A map has no end of its own. What the other did is the other's to undo, and to doubt.
+            let counterfoil_core::run::StepState::Ended { how, .. } = &known.state else { continue };
+            let how = match how.clone() {
+                StepEnd::Done { result, way, .. } => StepEnd::Done { result, way, undo: false },
+                StepEnd::Failed { failure, .. } => StepEnd::Failed { failure, doubt: false },
+                StepEnd::Cancelled { .. } => StepEnd::Cancelled { doubt: false },
+            };
+            noted(RunEntry::StepEnded { at: now, step: step.clone(), how })?;
         }
         let stream = StreamId::run(tenant, &new);
         let write = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: forked.summary() };
@@ -509,9 +511,8 @@ fn needs_a_person(effect: &Effect) -> Option<String> {
     }
 }
 
-fn note(run: &mut Run, entries: &mut Vec<RunEntry>, entry: RunEntry) -> Result<(), RunError> {
-    let id = run.started.run.to_string();
-    run.note(&entry).map_err(|source| LedgerError::Run { run: id, source })?;
+fn note(run: &mut Run, entries: &mut Vec<RunEntry>, entry: RunEntry) -> Result<(), String> {
+    run.note(&entry).map_err(|error| error.to_string())?;
     entries.push(entry);
     Ok(())
 }

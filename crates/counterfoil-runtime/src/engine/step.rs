@@ -37,10 +37,11 @@ impl From<Failure> for NotNow {
 
 impl Runtime {
     pub(crate) fn prepare(&self, run: &Run, workflow: &Workflow, step: &StepPath, spec: &ToolStep) -> Result<Prepared, NotNow> {
+        let mut used = std::iter::once(&spec.tool).chain(spec.undo.as_ref().map(|undo| &undo.tool));
         if let Some(allowed) = &run.started.tools
-            && !allowed.contains(&spec.tool)
+            && let Some(other) = used.find(|tool| !allowed.contains(tool))
         {
-            let message = format!("the tool {} is not among those that the runs around this one allow", spec.tool);
+            let message = format!("the tool {other} is not among those that the runs around this one allow");
             return Err(Failure::new("tool_not_allowed", message).into());
         }
         let args = spec.args.render_json(&seen(run, workflow, Some(step), &spec.args.exprs()).scope());
@@ -80,10 +81,14 @@ impl Runtime {
         Some(tool)
     }
 
-    /// The tool as the step calls it whose effect this is. `None`: no run's step did it.
-    pub(crate) async fn tool_of_step(&self, effect: &Effect) -> Result<Option<Registered>, LedgerError> {
+    /// The tool as the step calls it whose effect this is, and whether the step still wants it done. `None`: no run's step did it.
+    pub(crate) async fn tool_of_step(&self, effect: &Effect) -> Result<Option<(Option<Registered>, bool)>, LedgerError> {
         let found = self.step_of(effect).await?;
-        Ok(found.and_then(|(run, workflow, step)| self.step_tool(&run, &workflow, &step, spec_of(&run, &workflow, &step)?)))
+        Ok(found.map(|(run, workflow, step)| {
+            let tool = spec_of(&run, &workflow, &step).and_then(|spec| self.step_tool(&run, &workflow, &step, spec));
+            let wanted = run.running.contains(&step) && run.cancel.is_none() && run.end.is_none();
+            (tool, wanted)
+        }))
     }
 
     /// How often the undo of an effect is tried, where its step says so.

@@ -57,7 +57,7 @@ impl World {
     }
 }
 
-struct WorldTool(Arc<World>);
+pub struct WorldTool(pub Arc<World>);
 
 impl Tool for WorldTool {
     fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome> {
@@ -119,7 +119,7 @@ impl Tool for WorldTool {
 }
 
 /// A tool about which nobody can be asked.
-struct Silent(WorldTool);
+pub struct Silent(pub WorldTool);
 
 impl Tool for Silent {
     fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome> {
@@ -159,6 +159,7 @@ pub struct Mortal {
     death: Death,
     appends: AtomicU64,
     dead: std::sync::atomic::AtomicBool,
+    fails: Mutex<Option<StreamId>>,
 }
 
 impl Mortal {
@@ -173,6 +174,11 @@ impl Mortal {
         }
     }
 
+    /// The next read of this stream fails.
+    pub fn fail_next_load(&self, stream: StreamId) {
+        *self.fails.lock().unwrap() = Some(stream);
+    }
+
     fn gone<T>(&self) -> Option<Result<T, StoreError>> {
         let dead = self.dead.load(Ordering::SeqCst);
         dead.then(|| Err(StoreError::Unavailable { message: "this process is dead".into(), written: Written::Perhaps }))
@@ -181,6 +187,9 @@ impl Mortal {
 
 impl Store for Mortal {
     fn load(&self, stream: StreamId, reach: Reach) -> Eventually<'_, Result<History, StoreError>> {
+        if self.fails.lock().unwrap().take_if(|fails| *fails == stream).is_some() {
+            return Box::pin(async { Err(StoreError::Unavailable { message: "a hiccup".into(), written: Written::No }) });
+        }
         match self.gone() {
             Some(gone) => Box::pin(async { gone }),
             None => self.store.load(stream, reach),
@@ -239,7 +248,8 @@ impl Town {
     }
 
     pub fn process_that_dies(&self, death: Death) -> (House, Arc<Mortal>) {
-        let mortal = Arc::new(Mortal { store: self.store.clone(), death, appends: AtomicU64::new(0), dead: false.into() });
+        let mortal =
+            Arc::new(Mortal { store: self.store.clone(), death, appends: AtomicU64::new(0), dead: false.into(), fails: Mutex::default() });
         let runtime = Builder::new(mortal.clone()).clock(self.clock.clone()).build().unwrap();
         let retry =
             RetryPolicy { first: Duration::from_millis(1), max: Duration::from_millis(2), jitter: Jitter::Off, ..RetryPolicy::default() };

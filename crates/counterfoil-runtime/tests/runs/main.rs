@@ -4,6 +4,7 @@ mod beside;
 mod cancelling;
 mod clients;
 mod crashes;
+mod edges;
 mod functions;
 mod house;
 mod people;
