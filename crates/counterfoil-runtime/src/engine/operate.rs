@@ -417,6 +417,10 @@ impl Runtime {
     pub async fn fork_run_beside(&self, tenant: &Tenant, run: &RunId, fork: Fork, beside: &RunBeside) -> Result<After, RunError> {
         let Fork { at, new, by, why } = fork;
         let (facts, workflow) = book::read(&self.inner, tenant, run).await?;
+        if facts.flow().is_none() {
+            let why = "it goes by no plan: its function or its client says what is next".into();
+            return Err(RunError::CannotFork { run: run.clone(), at, why });
+        }
         let node = facts.flow().and_then(|flow| flow.node(&at)).ok_or_else(|| no_step(&facts, run, &at))?;
         let before = workflow.plan.before(node);
         let now = self.now();
