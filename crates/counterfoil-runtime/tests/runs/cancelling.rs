@@ -124,8 +124,10 @@ async fn cancel_and_complete_race_to_one_end() {
     let house = Arc::new(Town::default().process());
     let yaml = "workflow: w\nsteps:\n  - { id: a, tool: act }\n";
     let workflow = Arc::new(crate::house::workflow(yaml));
+    // More of them, before a release: COUNTERFOIL_RACES=10000.
+    let races = std::env::var("COUNTERFOIL_RACES").ok().and_then(|races| races.parse().ok()).unwrap_or(300);
     let mut ends = [0, 0];
-    for n in 0..300 {
+    for n in 0..races {
         let run: counterfoil_core::RunId = format!("r{n}").parse().unwrap();
         house.runtime.start_run(crate::house::new_run(&workflow, "{}", run.as_str())).await.unwrap();
         let (racing, id) = (house.clone(), run.clone());
