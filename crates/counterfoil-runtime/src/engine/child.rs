@@ -9,7 +9,8 @@ use counterfoil_core::{CanonicalJson, Failure, RunId, StepPath, Tenant, ToolName
 use futures_util::future::BoxFuture;
 
 use super::book::{self, Book};
-use super::live::{Rest, What};
+use super::drivers::Rest;
+use super::live::What;
 use super::operate::Cancelling;
 use super::sight::seen;
 use super::unwind::Unwound;

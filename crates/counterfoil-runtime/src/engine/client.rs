@@ -10,19 +10,18 @@ use counterfoil_core::ids::{Digest32, WorkflowName};
 use counterfoil_core::run::Run;
 use counterfoil_core::run::ending::step_end;
 use counterfoil_core::run::entry::{Began, By, RunEnd, RunEntry, Started};
-use counterfoil_core::{Caller, CanonicalJson, EffectKey, Failure, RunId, StreamId, Tenant, Timestamp, codec};
-use counterfoil_store::{Reach, Version, Write};
+use counterfoil_core::{Caller, CanonicalJson, EffectKey, Failure, RunId, Tenant, Timestamp};
 
 use super::RunError;
 use super::beside::{After, RunBeside};
 use super::book::Book;
+use super::drivers::Rest;
 use super::durable::Shared;
 use super::function::Unwinding;
-use super::live::Rest;
 use super::operate::Heard;
+use super::start::Second;
 use crate::answer::Answer;
 use crate::drive::ledger_answer;
-use crate::ledger::LedgerError;
 use crate::observe;
 use crate::runtime::{Runtime, Task};
 use crate::workflow::{RETAIN, Workflow};
@@ -52,9 +51,8 @@ impl Runtime {
 
     /// With writes that hold or fall with it.
     pub async fn open_client_run_beside(&self, new: NewClientRun, beside: &RunBeside) -> Result<After, RunError> {
-        let inner = &self.inner;
         let lease_ms = new.lease.map(checked).transpose()?;
-        let now = inner.clock.now();
+        let now = self.now();
         let started = Arc::new(Started {
             at: now,
             tenant: new.tenant.clone(),
@@ -71,30 +69,9 @@ impl Runtime {
             lease_ms,
             retain_ms: u64::try_from(RETAIN.as_millis()).unwrap_or(u64::MAX),
         });
-        let stream = StreamId::run(&new.tenant, &new.run);
-        loop {
-            let known = inner.ledger.records(stream, Reach::Whole).await?;
-            if known.version != Version::NONE {
-                self.same_run(&started, known.records.first().map(|r| r.body.as_str()))?;
-                let (run, workflow) = super::book::read(inner, &new.tenant, &new.run).await?;
-                return Ok(After { heard: Heard::Before, run, workflow });
-            }
-            let workflow = Arc::new(Workflow::without_plan(&new.name));
-            let mut begun = Run::new(started.clone(), None);
-            let parked = RunEntry::Parked { at: now, due: new.lease.map(|lease| now + lease) };
-            begun.note(&parked).map_err(|source| LedgerError::Run { run: new.run.to_string(), source })?;
-            let entries = [RunEntry::RunStarted(Box::new((*started).clone())), parked];
-            let write = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: begun.summary() };
-            match inner.ledger.append_beside(write, beside.writes(&begun, &workflow)).await {
-                Ok(()) => {
-                    observe::run_started();
-                    begun.recorded();
-                    return Ok(After { heard: Heard::Now, run: begun, workflow });
-                }
-                Err(LedgerError::Conflict) => continue,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let due = new.lease.map(|lease| now + lease);
+        let workflow = Arc::new(Workflow::without_plan(&new.name));
+        self.record_start(started, workflow, Some(Second::Parked { due }), beside).await
     }
 
     /// The client of a run is alive.
@@ -214,6 +191,7 @@ impl Runtime {
             let entry = RunEntry::RunEnded { at: self.now(), how };
             shared.record(|run| run.note(&entry).map(|()| vec![entry.clone()])).await?;
         }
+        observe::run_ended(book.lock().run.state().word());
         Ok(Rest::Ended)
     }
 }

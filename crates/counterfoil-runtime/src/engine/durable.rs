@@ -15,21 +15,21 @@ use counterfoil_core::ids::{Digest32, WorkflowName};
 use counterfoil_core::run::Run;
 use counterfoil_core::run::entry::{Awaited, Began, By, RunEntry, Started, StepEnd};
 use counterfoil_core::run::{RunFoldError, StepState};
-use counterfoil_core::{Call, Caller, CanonicalJson, Failure, Json, RunId, StepPath, StreamId, Tenant, Timestamp, ToolName, codec};
-use counterfoil_store::{Reach, Version, Write};
+use counterfoil_core::{Call, Caller, CanonicalJson, Failure, Json, RunId, StepPath, Tenant, Timestamp, ToolName};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::RunError;
-use super::book::{self, Book};
+use super::beside::RunBeside;
+use super::book::Book;
 use super::live::What;
+use super::operate::Heard;
+use super::start::Second;
 use super::step::{Prepared, UndoWith, with_undo};
-use crate::ledger::LedgerError;
-use crate::observe;
 use crate::runtime::{Runtime, fits};
 use crate::tool::Runs;
-use crate::workflow::RETAIN;
+use crate::workflow::{RETAIN, Workflow};
 
 /// A function as it is registered.
 pub type Function = Arc<dyn Fn(Context, Value) -> BoxFuture<'static, Result<Value, Failed>> + Send + Sync>;
@@ -146,26 +146,9 @@ impl Runtime {
             lease_ms: None,
             retain_ms: u64::try_from(RETAIN.as_millis()).unwrap_or(u64::MAX),
         });
-        let stream = StreamId::run(tenant, run);
-        loop {
-            let known = inner.ledger.records(stream, Reach::Whole).await?;
-            if known.version != Version::NONE {
-                return self.same_run(&started, known.records.first().map(|r| r.body.as_str())).map(|()| false);
-            }
-            let mut begun = Run::new(started.clone(), None);
-            let owned = book::owned(inner, &begun, now);
-            begun.note(&owned).map_err(|source| LedgerError::Run { run: run.to_string(), source })?;
-            let entries = [RunEntry::RunStarted(Box::new((*started).clone())), owned];
-            let write = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: begun.summary() };
-            match inner.ledger.append(vec![write]).await {
-                Ok(()) => {
-                    observe::run_started();
-                    return Ok(true);
-                }
-                Err(LedgerError::Conflict) => continue,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let none = Arc::new(Workflow::without_plan(&started.workflow));
+        let after = self.record_start(started, none, Some(Second::Owned), &RunBeside::default()).await?;
+        Ok(after.heard == Heard::Now)
     }
 }
 

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 use super::RunError;
 use super::book::Book;
+use super::drivers::Rest;
 use super::durable::{Failed, Function, Shared, Stopped};
-use super::live::Rest;
 use super::unwind::{Unwound, operator_of};
 use crate::observe;
 use crate::runtime::Runtime;

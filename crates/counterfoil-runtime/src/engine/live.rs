@@ -4,35 +4,32 @@
 //! begun and not ended it sees through. When nothing is left to do but wait, it lets go of the run: nobody need be at one that sleeps.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use counterfoil_core::effect::State;
-use counterfoil_core::entry::Opened;
-use counterfoil_core::ids::Digest32;
+use counterfoil_core::effect::{State, WorldSemantics};
 use counterfoil_core::run::ending::step_end;
-use counterfoil_core::run::entry::{Began, By, RunEntry, StepEnd};
+use counterfoil_core::run::entry::{Began, RunEntry, StepEnd};
 use counterfoil_core::run::flow::Progress;
-use counterfoil_core::run::{Run, RunFoldError, is_run};
-use counterfoil_core::{CanonicalJson, Effect, EffectKey, Entry, Failure, Json, RunId, StepPath, StreamId, Tenant, Timestamp};
-use counterfoil_store::{Reach, Version};
+use counterfoil_core::run::{Run, RunFoldError};
+use counterfoil_core::{Effect, EffectKey, Failure, Json, RunId, StepPath, Timestamp};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
 use super::RunError;
 use super::advance::{Advanced, advance};
-use super::book::{self, Book};
+use super::book::Book;
+use super::drivers::Rest;
 use super::follow::Follow;
 use super::step::{NotNow, Prepared};
+use super::stop::Stopped;
 use super::unwind::{self, Unwound, operator_of};
 use crate::answer::{Answer, AnswerError, Status};
 use crate::drive::STEP_STOPPED;
-use crate::ledger::{LedgerError, Sealed, next_receipt};
+use crate::ledger::LedgerError;
 use crate::mode::Mode;
 use crate::observe;
-use crate::operate::{OperateError, Operator};
 use crate::runtime::Runtime;
 use crate::undropped::Undropped;
 use crate::workflow::StepSpec;
@@ -46,73 +43,6 @@ const AGAIN_MAX: Duration = Duration::from_secs(30);
 const HELD_LOOK: Duration = Duration::from_secs(60);
 /// How often a driver whose steps run looks whether others wrote to its run.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// Runs that one look at what is due drives.
-const DUE_MAX: usize = 10_000;
-
-/// How a driver left its run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rest {
-    /// It is over.
-    Ended,
-    /// Nobody need be at it before then, unless something comes.
-    Parked { due: Option<Timestamp> },
-    /// Another worker is at it.
-    Elsewhere,
-}
-
-/// Runs that this process drives now.
-#[derive(Default)]
-pub(crate) struct Lives {
-    stirs: Mutex<HashMap<StreamId, Arc<Notify>>>,
-    left: Notify,
-    /// This process is about to end: no further step is begun.
-    resting: AtomicBool,
-}
-
-impl Lives {
-    /// Tells a driver of this process that its run was written to.
-    pub fn stir(&self, stream: &StreamId) {
-        if let Some(notify) = self.lock().get(stream) {
-            notify.notify_one();
-        }
-    }
-
-    pub fn resting(&self) -> bool {
-        self.resting.load(Ordering::SeqCst)
-    }
-
-    fn has(&self, stream: &StreamId) -> bool {
-        self.lock().contains_key(stream)
-    }
-
-    fn enter(&self, stream: StreamId) -> Option<Arc<Notify>> {
-        let mut stirs = self.lock();
-        if stirs.contains_key(&stream) {
-            return None;
-        }
-        let notify = Arc::new(Notify::new());
-        stirs.insert(stream, notify.clone());
-        Some(notify)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<StreamId, Arc<Notify>>> {
-        self.stirs.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-/// In the list for as long as it lives.
-struct Life<'a> {
-    lives: &'a Lives,
-    stream: StreamId,
-}
-
-impl Drop for Life<'_> {
-    fn drop(&mut self) {
-        self.lives.lock().remove(&self.stream);
-        self.lives.left.notify_waiters();
-    }
-}
 
 /// What a step's future ends with.
 struct Said {
@@ -141,150 +71,7 @@ pub(super) enum What {
     UndoFailed(RunError),
 }
 
-impl Runtime {
-    /// Drives a run until it has ended or nobody need be at it.
-    pub async fn drive_run(&self, tenant: &Tenant, run: &RunId) -> Result<Rest, RunError> {
-        let stream = StreamId::run(tenant, run);
-        let lives = &self.inner.lives;
-        loop {
-            if lives.resting() {
-                return Ok(Rest::Parked { due: Some(self.now()) });
-            }
-            let left = lives.left.notified();
-            let Some(stirred) = lives.enter(stream) else {
-                // This process is at it already.
-                left.await;
-                continue;
-            };
-            let _life = Life { lives, stream };
-            let book = Arc::new(Book::open(self, tenant, run).await?);
-            let by = book.lock().run.started.by;
-            match by {
-                By::Plan => {}
-                By::Function => return Box::pin(self.drive_function(book, stirred)).await,
-                By::Client => return Box::pin(self.drive_client(book)).await,
-            }
-            return Box::pin(Live::new(self.clone(), book, stirred).drive()).await;
-        }
-    }
-}
-
-impl Runtime {
-    /// For a process that is about to end: begins no further step of any run, lets those that are under way end, and lets go of the runs. Whoever
-    /// looks next goes on with them at once. (A Rust function is waited for until it ends or waits.)
-    pub async fn rest_runs(&self) {
-        let lives = &self.inner.lives;
-        lives.resting.store(true, Ordering::SeqCst);
-        loop {
-            let left = lives.left.notified();
-            let driven: Vec<Arc<Notify>> = lives.lock().values().cloned().collect();
-            if driven.is_empty() {
-                return;
-            }
-            driven.iter().for_each(|stirred| stirred.notify_one());
-            left.await;
-        }
-    }
-
-    /// Drives a run until it has ended: waits with it where it waits, and looks on where another worker is at it.
-    pub async fn see_run_through(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
-        let stream = StreamId::run(tenant, run);
-        loop {
-            let rest = self.drive_run(tenant, run).await?;
-            if let Rest::Ended = rest {
-                return Ok(());
-            }
-            // As it is now: what came since it was let go of is in it.
-            let (facts, _) = book::read(&self.inner, tenant, run).await?;
-            if facts.state().is_end() {
-                return Ok(());
-            }
-            let parked = Version(facts.version);
-            let due = if let Rest::Elsewhere = rest { Some(self.now() + LOOK_EVERY) } else { facts.due() };
-            let waiter = self.inner.ledger.wakeups().register(stream);
-            loop {
-                let woken = waiter.notify.notified();
-                let moved = self.inner.ledger.records(stream, Reach::Newest(1)).await?.version != parked;
-                let now = self.now();
-                if moved || due.is_some_and(|due| due <= now) {
-                    break;
-                }
-                let nap = due.map_or(LOOK_EVERY, |due| due.since(now).min(LOOK_EVERY));
-                // Either end leads to another look.
-                drop(tokio::time::timeout(nap, woken).await);
-            }
-        }
-    }
-
-    /// Lets go of a run that this process drives no more: whoever looks may go on with it at once.
-    pub async fn let_go(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
-        let book = Book::open(self, tenant, run).await?;
-        let ours = book.lock().run.owner.as_ref().is_some_and(|owner| owner.worker == *self.inner.ledger.worker());
-        if ours && book.own(self).await? {
-            let parked = RunEntry::Parked { at: self.now(), due: Some(self.now()) };
-            // Whoever was faster has it now.
-            book.record(self, |run| run.note(&parked).map(|()| vec![parked])).await?;
-        }
-        Ok(())
-    }
-
-    /// Drives every run that is due, as far as it comes.
-    pub async fn drive_due(&self) -> Result<Vec<(RunId, Rest)>, RunError> {
-        let mut driven = Vec::new();
-        for key in self.inner.ledger.due(Duration::ZERO, DUE_MAX).await? {
-            let stream = StreamId::effect(&key);
-            let history = self.inner.ledger.records(stream, Reach::Whole).await?;
-            let Some(first) = history.records.first().filter(|first| is_run(&first.body)) else { continue };
-            let Ok((started, _)) = Run::begun(&first.body) else {
-                tracing::error!(%stream, "this run cannot be read");
-                continue;
-            };
-            // One that cannot go on holds up none of the others.
-            match self.drive_run(&started.tenant, &started.run).await {
-                Ok(rest) => driven.push((started.run.clone(), rest)),
-                Err(error) => tracing::error!(run = %started.run, %error, "the run could not go on"),
-            }
-        }
-        Ok(driven)
-    }
-
-    /// A worker's look at a run that may be due: if it is, it is driven by a task of its own.
-    pub(crate) async fn drive_if_due(&self, stream: StreamId) -> Result<(), LedgerError> {
-        if self.inner.lives.has(&stream) {
-            return Ok(());
-        }
-        let history = self.inner.ledger.records(stream, Reach::Whole).await?;
-        let Some(first) = history.records.first() else { return Ok(()) };
-        let (started, _) = Run::begun(&first.body).map_err(|source| LedgerError::Run { run: stream.to_string(), source })?;
-        let facts = match book::read(&self.inner, &started.tenant, &started.run).await {
-            Ok((facts, _)) => facts,
-            Err(RunError::Ledger(error)) => return Err(error),
-            Err(error) => {
-                tracing::error!(run = %started.run, %error, "the run cannot go on here");
-                return Ok(());
-            }
-        };
-        let due = facts.due().is_some_and(|due| due <= self.now());
-        let gone = facts.owner.as_ref().is_some_and(|owner| self.inner.liveness.away(&owner.worker));
-        if due || gone {
-            self.spawn_run(started.tenant.clone(), started.run.clone());
-        }
-        Ok(())
-    }
-
-    /// Drives a run in the background, as far as it comes.
-    pub fn spawn_run(&self, tenant: Tenant, run: RunId) {
-        let runtime = self.clone();
-        tokio::spawn(async move {
-            match runtime.drive_run(&tenant, &run).await {
-                Ok(rest) => tracing::debug!(%run, ?rest, "the run rests"),
-                Err(error) => tracing::error!(%run, %error, "the run could not go on"),
-            }
-        });
-    }
-}
-
-struct Live {
+pub(super) struct Live {
     runtime: Runtime,
     book: Arc<Book>,
     stirred: Arc<Notify>,
@@ -303,7 +90,7 @@ struct Live {
 }
 
 impl Live {
-    fn new(runtime: Runtime, book: Arc<Book>, stirred: Arc<Notify>) -> Self {
+    pub(super) fn new(runtime: Runtime, book: Arc<Book>, stirred: Arc<Notify>) -> Self {
         Self {
             runtime,
             book,
@@ -318,7 +105,7 @@ impl Live {
         }
     }
 
-    async fn drive(mut self) -> Result<Rest, RunError> {
+    pub(super) async fn drive(mut self) -> Result<Rest, RunError> {
         if self.over() {
             return Ok(Rest::Ended);
         }
@@ -357,7 +144,7 @@ impl Live {
                 self.wait().await;
                 continue;
             }
-            self.begin_found()?;
+            self.begin_found();
             self.stop();
             self.unwind();
             if self.steps.is_empty() && self.said.is_empty() {
@@ -472,7 +259,7 @@ impl Live {
     }
 
     /// Begins what was found begun, and nobody is at.
-    fn begin_found(&mut self) -> Result<(), RunError> {
+    fn begin_found(&mut self) {
         let now = self.runtime.now();
         let found: Vec<(StepPath, Began)> = {
             let pages = self.book.lock();
@@ -491,21 +278,20 @@ impl Live {
         };
         for (step, what) in found {
             match what {
-                Began::Effect { key, .. } => self.again(step, key)?,
+                Began::Effect { key, .. } => self.again(step, key),
                 Began::Child { run } => self.child(step, run),
                 Began::Sleep { .. } | Began::Wait { .. } | Began::Map { .. } => {}
             }
         }
-        Ok(())
     }
 
     /// A step that was begun, perhaps by another worker: the same call, and so the same effect.
-    fn again(&mut self, step: StepPath, key: EffectKey) -> Result<(), RunError> {
+    fn again(&mut self, step: StepPath, key: EffectKey) {
         let (book, now) = (self.book.clone(), self.runtime.now());
         let prepared = {
             let pages = book.lock();
             let node = pages.run.flow().and_then(|flow| flow.node(&step));
-            let Some(StepSpec::Tool(spec)) = node.map(|node| book.workflow.step(node)) else { return Ok(()) };
+            let Some(StepSpec::Tool(spec)) = node.map(|node| book.workflow.step(node)) else { return };
             self.runtime.prepare(&pages.run, &book.workflow, &step, spec)
         };
         match prepared {
@@ -522,7 +308,6 @@ impl Live {
                 self.held.insert(step, (now + AGAIN_MAX, format!("the tool {tool} is not registered here")));
             }
         }
-        Ok(())
     }
 
     fn call(&mut self, mut prepared: Prepared) {
@@ -754,103 +539,6 @@ impl Runtime {
             },
         }
     }
-
-    /// Stops what a step began, as far as that can be, and says how it ended.
-    pub(super) async fn stop_step(&self, book: &Book, step: &StepPath, what: Began) -> Result<Stopped, RunError> {
-        let mut ran = false;
-        let at_rest = |how| Stopped { how, ran: false };
-        let key = match what {
-            Began::Effect { key, pure: false, .. } => key,
-            Began::Child { run } => return self.stop_child(book, step, run).await.map(|how| Stopped { how, ran: true }),
-            _ => return Ok(Stopped { how: StepEnd::Cancelled { doubt: false }, ran: true }),
-        };
-        let operator = {
-            let pages = book.lock();
-            match &pages.run.cancel {
-                Some(cancel) => Operator::new(&cancel.by, &cancel.why),
-                None => Operator::new("the run", format!("step {step} is not wanted any more")),
-            }
-        };
-        loop {
-            let effect = self.inner.ledger.load(key).await?;
-            match &effect.state {
-                State::Absent => {
-                    if !self.cancel_before(book, step, effect, &operator).await? {
-                        continue;
-                    }
-                    return Ok(at_rest(StepEnd::Cancelled { doubt: false }));
-                }
-                State::InDoubt(_) => return Ok(at_rest(StepEnd::Cancelled { doubt: true })),
-                State::Ready | State::WaitingApproval { .. } | State::Running(_) | State::Retrying(_) => {
-                    ran |= matches!(effect.state, State::Running(_));
-                    match self.cancel(key, &operator).await {
-                        Ok(_) | Err(OperateError::WrongState { .. }) => {}
-                        Err(OperateError::Ledger(error)) => return Err(error.into()),
-                        Err(_) => return Ok(Stopped { how: StepEnd::Cancelled { doubt: effect.doubtful() }, ran }),
-                    }
-                }
-                _ => return Ok(Stopped { how: step_end(&effect).unwrap_or(StepEnd::Cancelled { doubt: effect.doubtful() }), ran }),
-            }
-        }
-    }
-
-    /// Cancels what was never claimed: whoever is about to claim it finds it so. `false`: someone was faster.
-    async fn cancel_before(&self, book: &Book, step: &StepPath, effect: Effect, operator: &Operator) -> Result<bool, RunError> {
-        let prepared = {
-            let pages = book.lock();
-            let node = pages.run.flow().and_then(|flow| flow.node(step));
-            match node.map(|node| book.workflow.step(node)) {
-                Some(StepSpec::Tool(spec)) => self.prepare(&pages.run, &book.workflow, step, spec).ok(),
-                _ => None,
-            }
-        };
-        let now = self.now();
-        let opened = match prepared.filter(|prepared| prepared.task.key == effect.key) {
-            Some(prepared) => self.inner.opened(&prepared.task),
-            None => match unasked(&book.lock().run, step, now) {
-                Some(opened) => opened,
-                None => return Ok(true),
-            },
-        };
-        let opened = Entry::Opened(opened);
-        let receipt = next_receipt(&effect);
-        let cancelled = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
-        let result = Digest32::of(operator.why.as_bytes());
-        let sealed = Sealed { outcome: "cancelled", result, by: Some(&operator.by), started: now, ended: now };
-        match self.inner.ledger.record(&effect, vec![opened, cancelled], Some(sealed)).await {
-            Ok(_) => Ok(true),
-            Err(LedgerError::Conflict) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-/// The call of a step that only its client or its function could put together: known by what the run knows of it. Whoever still comes with the
-/// call itself is refused, for its arguments are others.
-fn unasked(run: &Run, step: &StepPath, now: Timestamp) -> Option<Opened> {
-    let Some(Began::Effect { tool, .. }) = run.step(step)?.what.as_ref() else { return None };
-    let args = CanonicalJson::parse("null").expect("null is JSON");
-    Some(Opened {
-        at: now,
-        tenant: run.started.tenant.clone(),
-        caller: run.started.caller.clone(),
-        tool: tool.clone(),
-        fingerprint: args.fingerprint(),
-        args,
-        run: Some(run.started.run.clone()),
-        step: Some(step.clone()),
-        redacted: true,
-        settles: false,
-        lent: run.started.by == By::Client,
-        retain_ms: run.started.retain_ms,
-    })
-}
-
-/// How a step ended that was stopped.
-pub(super) struct Stopped {
-    pub how: StepEnd,
-    /// An attempt was under way.
-    pub ran: bool,
 }
 
 /// What steps said, noted in the run as far as it is news to it.
@@ -873,11 +561,12 @@ fn news(run: &mut Run, said: &[(StepPath, What)], now: Timestamp) -> Result<Vec<
 
 /// How a step ended of whose call nothing is recorded.
 fn unrecorded_end(answer: Answer) -> StepEnd {
+    let doubt = answer.outcome == WorldSemantics::InDoubt.word();
     match (answer.status, answer.error) {
         (Status::Success, _) => StepEnd::Done { result: answer.data.unwrap_or_else(Json::null), way: None, undo: false },
         (_, error) => {
             let error = error.unwrap_or_else(|| AnswerError::new("failed", "the tool failed"));
-            StepEnd::Failed { failure: Failure { retriable: error.retriable, ..Failure::new(error.code, error.message) }, doubt: false }
+            StepEnd::Failed { failure: Failure { retriable: error.retriable, ..Failure::new(error.code, error.message) }, doubt }
         }
     }
 }

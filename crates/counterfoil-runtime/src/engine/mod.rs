@@ -5,7 +5,7 @@
 //! (`crate::drive`), and goes on with what they said. What must stay true: a step is recorded as begun before or with its claim, as ended with or after
 //! its outcome; so whoever takes over finds every effect that may exist.
 //!
-//! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `ahead`, `follow` (what a call tells its run), `live`,
+//! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `ahead`, `follow` (what a call tells its run), `drivers` (which runs this process drives), `live` (the loop), `stop`,
 //! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`client`] (runs that clients drive), [`operate`] (what people do), [`beside`] (what is written with it), [`view`].
 
 mod advance;
@@ -15,6 +15,7 @@ mod book;
 mod child;
 pub mod client;
 mod definitions;
+mod drivers;
 pub mod durable;
 mod follow;
 mod function;
@@ -23,6 +24,7 @@ pub mod operate;
 mod sight;
 pub mod start;
 mod step;
+mod stop;
 mod unwind;
 pub mod view;
 
@@ -35,10 +37,10 @@ use crate::ledger::LedgerError;
 
 pub use beside::{After, RunBeside};
 pub(crate) use definitions::Definitions;
+pub(crate) use drivers::Lives;
+pub use drivers::Rest;
 pub(crate) use durable::Functions;
 pub(crate) use follow::Follow;
-pub(crate) use live::Lives;
-pub use live::Rest;
 pub use start::NewRun;
 pub use view::{RunView, StepView};
 

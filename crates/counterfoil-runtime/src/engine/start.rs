@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use counterfoil_core::run::entry::{By, Parent, Started};
 use counterfoil_core::run::{Run, RunEntry};
-use counterfoil_core::{Caller, CanonicalJson, RunId, StreamId, Tenant, ToolName, codec};
+use counterfoil_core::{Caller, CanonicalJson, RunId, StreamId, Tenant, Timestamp, ToolName, codec};
 use counterfoil_store::{Reach, Version, Write};
 
 use super::beside::{After, RunBeside};
@@ -30,6 +30,15 @@ pub struct NewRun {
     pub tools: Option<Vec<ToolName>>,
     /// This process drives it at once: it need not be taken on first.
     pub driven: bool,
+}
+
+/// Who is at a run that begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Second {
+    /// This process.
+    Owned,
+    /// Nobody before then, unless something comes.
+    Parked { due: Option<Timestamp> },
 }
 
 impl Runtime {
@@ -70,29 +79,46 @@ impl Runtime {
             lease_ms: None,
             retain_ms: u64::try_from(workflow.retain.as_millis()).unwrap_or(u64::MAX),
         });
-        let (stream, definition) = (StreamId::run(&new.tenant, &run), StreamId::definition(&new.tenant, &workflow.digest));
+        let second = new.driven.then_some(Second::Owned);
+        self.record_start(started, workflow.clone(), second, beside).await
+    }
+
+    /// The one way in which a run begins: its first record, with its definition and what is beside it. There already, it is that run, or refused.
+    pub(super) async fn record_start(
+        &self,
+        started: Arc<Started>,
+        workflow: Arc<Workflow>,
+        second: Option<Second>,
+        beside: &RunBeside,
+    ) -> Result<After, RunError> {
+        let (inner, tenant, run) = (&self.inner, &started.tenant, &started.run);
+        let (stream, definition) = (StreamId::run(tenant, run), StreamId::definition(tenant, &workflow.digest));
+        let plan = started.by == By::Plan;
         loop {
             let known = inner.ledger.records(stream, Reach::Whole).await?;
             if known.version != Version::NONE {
                 self.same_run(&started, known.records.first().map(|r| r.body.as_str()))?;
-                let (run, workflow) = book::read(inner, &new.tenant, &run).await?;
+                let (run, workflow) = book::read(inner, tenant, run).await?;
                 return Ok(After { heard: Heard::Before, run, workflow });
             }
-            let mut begun = Run::new(started.clone(), Some(book::flow_of(workflow, &started)));
+            let mut begun = Run::new(started.clone(), plan.then(|| book::flow_of(&workflow, &started)));
             let mut entries = vec![RunEntry::RunStarted(Box::new((*started).clone()))];
-            if new.driven {
-                let owned = book::owned(inner, &begun, now);
-                begun.note(&owned).map_err(|source| LedgerError::Run { run: run.to_string(), source })?;
-                entries.push(owned);
+            let second = second.map(|second| match second {
+                Second::Owned => book::owned(inner, &begun, started.at),
+                Second::Parked { due } => RunEntry::Parked { at: started.at, due },
+            });
+            if let Some(second) = second {
+                begun.note(&second).map_err(|source| LedgerError::Run { run: run.to_string(), source })?;
+                entries.push(second);
             }
-            let first = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: begun.summary() };
-            let mut writes: Vec<Write> = inner.definitions.kept(&inner.ledger, &new.tenant, workflow).await?.into_iter().collect();
-            writes.extend(beside.writes(&begun, workflow));
+            let first = Write { stream, expected: Version::NONE, at: started.at, body: codec::encode(&entries), summary: begun.summary() };
+            let kept = if plan { inner.definitions.kept(&inner.ledger, tenant, &workflow).await? } else { None };
+            let writes = kept.into_iter().chain(beside.writes(&begun, &workflow)).collect();
             match inner.ledger.append_beside(first, writes).await {
                 Ok(()) => {
                     observe::run_started();
                     begun.recorded();
-                    return Ok(After { heard: Heard::Now, run: begun, workflow: workflow.clone() });
+                    return Ok(After { heard: Heard::Now, run: begun, workflow });
                 }
                 // The run was begun, or the definition kept, by someone faster: look again.
                 Err(LedgerError::Conflict) => continue,
@@ -102,7 +128,7 @@ impl Runtime {
         }
     }
 
-    pub(super) fn same_run(&self, asked: &Started, first: Option<&str>) -> Result<(), RunError> {
+    fn same_run(&self, asked: &Started, first: Option<&str>) -> Result<(), RunError> {
         let exists = |what| RunError::Exists { run: asked.run.clone(), what };
         let Some(first) = first else { return Err(exists("which only the id is left")) };
         let (known, _) = Run::begun(first).map_err(|source| LedgerError::Run { run: asked.run.to_string(), source })?;

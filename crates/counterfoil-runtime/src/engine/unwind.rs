@@ -61,8 +61,12 @@ impl Runtime {
                 Ok(held(now + HELD_LOOK, key, "it was cancelled while it ran, and it is not known whether it happened"))
             }
             State::Running(_) => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "it still runs".into() }),
-            State::Absent
-            | State::Ready
+            // Its tool is, or was, in mode off: nobody can say whether it happened, and nobody knows how to undo it.
+            State::Absent => {
+                let failure = Failure::new("not_recorded", "it may have happened, and nothing of it is recorded: its tool was in mode off");
+                Ok(Unwound::Dealt(Err(failure)))
+            }
+            State::Ready
             | State::WaitingApproval { .. }
             | State::Retrying(_)
             | State::Failed { .. }

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::tool::Stop;
 
-/// The right to run one attempt. Nothing but [`Ledger::begin`](super::Ledger::begin) makes one.
+/// The right to run one attempt. Nothing but the ledger makes one: by itself ([`begin`](super::Ledger::begin)) or with another record.
 pub struct Permit(Holding);
 
 /// A claim that is made together with another record.

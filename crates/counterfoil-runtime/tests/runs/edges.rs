@@ -324,3 +324,21 @@ fn an_entry_of_another_kind_of_step_is_refused() {
     let entry = RunEntry::StepBegan { at: Timestamp(0), step: path("a"), what: Began::Map { items: vec![Json::null()] } };
     assert!(Flow::new(plan, None, Timestamp(0)).apply(&entry).is_err());
 }
+
+#[tokio::test]
+async fn a_doubt_of_which_nothing_is_recorded_is_still_a_doubt() {
+    let house = Town::default().process();
+    let off = counterfoil_runtime::Switch {
+        tool: Some(ToolName::new("act").unwrap()),
+        mode: Some(counterfoil_runtime::Mode::Off),
+        accept_duplicates: true,
+    };
+    house.runtime.switch_mode(off, &Operator::new("ada", "for a try")).await.unwrap();
+    let view = house.run("workflow: w\nsteps:\n  - { id: a, tool: act, args: { do: lose } }\n", "{}").await;
+    assert_eq!(
+        (view.state, view.compensations[0].error.as_ref().unwrap().code.as_str()),
+        ("compensation_failed", "not_recorded"),
+        "{view:?}"
+    );
+    assert_eq!(step(&view, "a").outcome, Some("in_doubt"));
+}
