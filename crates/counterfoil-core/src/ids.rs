@@ -163,6 +163,16 @@ impl Kind for WorkflowKind {
     }
 }
 
+#[derive(Debug)]
+pub enum ScheduleKind {}
+impl Kind for ScheduleKind {
+    const WHAT: &'static str = "schedule name";
+    const ALLOWED: &'static str = ToolKind::ALLOWED;
+    fn allows(c: char) -> bool {
+        ToolKind::allows(c)
+    }
+}
+
 /// Whose ledger it is. Part of every key: tenants never see each other's effects.
 pub type Tenant = Name<TenantKind>;
 /// Who asked.
@@ -177,6 +187,7 @@ pub type CallKey = Name<KeyKind>;
 pub type WorkerId = Name<WorkerKind>;
 pub type ToolName = Name<ToolKind>;
 pub type WorkflowName = Name<WorkflowKind>;
+pub type ScheduleName = Name<ScheduleKind>;
 
 /// 32 bytes shown as 64 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -400,6 +411,10 @@ impl StreamId {
     /// Which text a tenant's workflow has now.
     pub fn workflow(tenant: &Tenant, name: &WorkflowName) -> Self {
         Self::tagged("counterfoil/workflow/1", &[tenant.as_str(), name.as_str()])
+    }
+    /// When a tenant's workflow runs again and again.
+    pub fn schedule(tenant: &Tenant, name: &ScheduleName) -> Self {
+        Self::tagged("counterfoil/schedule/1", &[tenant.as_str(), name.as_str()])
     }
     /// The secret that salts the digests of redacted values.
     pub fn salt() -> Self {

@@ -30,10 +30,12 @@ pub enum StreamKind {
     Run = 12,
     /// A workflow's text, by its digest, or which text a name stands for.
     Workflow = 13,
+    /// When a workflow runs again and again.
+    Schedule = 14,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Effect,
         Self::Chain,
         Self::Breaker,
@@ -47,6 +49,7 @@ impl StreamKind {
         Self::Quota,
         Self::Run,
         Self::Workflow,
+        Self::Schedule,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
@@ -71,7 +74,7 @@ pub struct Summary {
 }
 
 /// Every word that `Summary::state` may hold.
-pub const STATES: [&str; 31] = [
+pub const STATES: [&str; 32] = [
     "",
     "waiting_approval",
     "ready",
@@ -103,6 +106,7 @@ pub const STATES: [&str; 31] = [
     "completed",
     "compensated",
     "compensation_failed",
+    "paused",
 ];
 
 /// The one word of [`STATES`] that equals `text`.

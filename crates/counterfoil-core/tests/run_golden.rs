@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use counterfoil_core::codec;
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::run::entry::{Awaited, Began, By, Forked, Parent, RunEnd, RunEntry, Signalled, Started, StepEnd, Undone};
-use counterfoil_core::run::{is_run, word};
+use counterfoil_core::run::schedule::{Became, CatchUp, Overlap, ScheduleEntry, Standing, Terms, Ticked, is_schedule};
+use counterfoil_core::run::{Schedule, is_run, word};
 use counterfoil_core::{CanonicalJson, Failure, Fence, Json, Timestamp};
 
 const AT: Timestamp = Timestamp(1_700_000_000_123_456);
@@ -125,11 +126,61 @@ fn every_entry_of_a_run_is_read_and_written_as_ever() {
     }
 }
 
+fn schedules() -> Vec<Schedule> {
+    let run: counterfoil_core::RunId = name("nightly@2023-11-14T22:10:00Z");
+    let whats = [
+        None,
+        Some(Became::Started { run: run.clone() }),
+        Some(Became::Skipped { why: "the run x has not ended".into() }),
+        Some(Became::Refused { code: "invalid_input".into(), message: "no: \"später\"".into() }),
+    ];
+    let standings =
+        [Standing::Active, Standing::Active, Standing::Paused { why: "holidays".into() }, Standing::Removed { why: String::new() }];
+    let each = whats.into_iter().zip(standings).enumerate();
+    each.map(|(n, (what, standing))| Schedule {
+        tenant: name("acme"),
+        schedule: name("nightly"),
+        terms: Terms {
+            workflow: name("report"),
+            cron: "*/10 * * * *".into(),
+            zone: "Europe/Berlin".into(),
+            input: CanonicalJson::parse(r#"{"day":"${schedule.tick}"}"#).unwrap(),
+            catch_up: CatchUp::ALL[n % 3],
+            within_ms: (n == 1).then_some(60_000),
+            overlap: Overlap::ALL[n % 3],
+        },
+        standing,
+        at: AT,
+        by: "ada".into(),
+        next: (n < 3).then_some(Timestamp(AT.0 + 60_000_000)),
+        last: what.map(|what| Ticked { tick: AT, at: AT, what, missed_from: (n == 2).then_some(Timestamp(AT.0 - 60_000_000)) }),
+        last_run: (n > 0).then(|| run.clone()),
+        runs: n as u64,
+    })
+    .collect()
+}
+
+#[test]
+fn every_schedule_is_read_and_written_as_ever() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden_runs/schedules.txt");
+    let entries: Vec<ScheduleEntry> = schedules().into_iter().map(|schedule| ScheduleEntry::Schedule(Box::new(schedule))).collect();
+    let written: String = entries.iter().map(|entry| codec::encode(std::slice::from_ref(entry)) + "\n").collect();
+    if std::env::var("COUNTERFOIL_BLESS").is_ok_and(|v| v == "1") && !path.exists() {
+        std::fs::write(&path, &written).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}; see golden.rs", path.display()));
+    assert_eq!(written, stored, "a schedule is written in another way");
+    for (body, entry) in stored.lines().zip(entries) {
+        assert_eq!(codec::decode::<ScheduleEntry>(body).unwrap(), [entry]);
+        assert!(is_schedule(body) && !is_run(body));
+    }
+}
+
 /// No entry of an effect may be taken for a run's.
 #[test]
 fn no_record_of_an_effect_is_taken_for_a_runs() {
     for file in std::fs::read_dir(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")).unwrap().flatten() {
         let text = std::fs::read_to_string(file.path()).unwrap();
-        assert!(text.lines().all(|line| !is_run(line)), "{:?}", file.path());
+        assert!(text.lines().all(|line| !is_run(line) && !is_schedule(line)), "{:?}", file.path());
     }
 }

@@ -29,6 +29,7 @@ const SHADOWED: &str = "shadow_would_have_total";
 const COMPENSATIONS: &str = "compensations_total";
 const COMPENSATED: &str = "compensations_succeeded_total";
 const COMPENSATION_TIME: &str = "compensation_duration_seconds";
+const SCHEDULE_TICKS: &str = "schedule_ticks_total";
 const RUNS_STARTED: &str = "runs_started_total";
 const RUNS_ENDED: &str = "runs_ended_total";
 const IN_DOUBT: &str = "effects_in_doubt";
@@ -58,6 +59,7 @@ pub fn describe() {
     describe_counter!(COMPENSATED, Unit::Count, "Undos that ended with the effect undone");
     describe_histogram!(COMPENSATION_TIME, Unit::Seconds, "Time from the beginning of an undo to its end, either way");
     describe_counter!(RUNS_STARTED, Unit::Count, "Runs that were begun, forks and children included");
+    describe_counter!(SCHEDULE_TICKS, Unit::Count, "Ticks of schedules, by what became of them: started, skipped, refused");
     describe_counter!(RUNS_ENDED, Unit::Count, "Runs that this process saw come to an end, by the state they ended in");
     describe_gauge!(IN_DOUBT, Unit::Count, "Effects that may or may not have happened and wait to be settled");
     describe_gauge!(IN_DOUBT_OLDEST, Unit::Seconds, "How long the oldest open doubt has been open; 0 without one");
@@ -260,6 +262,11 @@ pub(crate) fn run_started() {
 /// `state`: one of those that are ends.
 pub(crate) fn run_ended(state: &'static str) {
     counter!(RUNS_ENDED, "state" => state).increment(1);
+}
+
+/// `what`: started, skipped or refused.
+pub(crate) fn ticked(what: &'static str) {
+    counter!(SCHEDULE_TICKS, "what" => what).increment(1);
 }
 
 /// For whoever exports traces.

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use counterfoil_core::effect::State;
+use counterfoil_core::run::schedule::{Became, is_schedule};
 use counterfoil_core::run::{OWNER_LEASE, is_run};
 use counterfoil_core::{Call, Effect, EffectKey, StreamId};
 use counterfoil_store::Reach;
 use futures_util::{StreamExt, stream};
 
 use crate::answer::Answer;
+use crate::engine::RunError;
 use crate::ledger::LedgerError;
 use crate::liveness::Liveness;
 use crate::runtime::{Runtime, Task};
@@ -81,6 +83,14 @@ impl Runtime {
                 }
                 return Ok(None);
             }
+            if newest.records.last().is_some_and(|record| is_schedule(&record.body)) {
+                if let Runs::Driven(near) = runs
+                    && near.contains(&key)
+                {
+                    self.tick_and_drive(StreamId::effect(&key)).await?;
+                }
+                return Ok(None);
+            }
             let effect = self.inner.ledger.load(key).await?;
             let answer = if self.ripe(&effect) { self.resume(key).await? } else { None };
             Ok::<_, LedgerError>(answer.map(|answer| Recovered { key, was: effect.state.word(), answer }))
@@ -89,6 +99,21 @@ impl Runtime {
             tracing::error!(effect = %key, %error, "this effect cannot be recovered");
             None
         })
+    }
+
+    async fn tick_and_drive(&self, schedule: StreamId) -> Result<(), LedgerError> {
+        match self.tick_if_due(schedule).await {
+            Ok(dealt) => {
+                for one in dealt {
+                    if let Became::Started { run } = one.ticked.what {
+                        self.spawn_run(one.schedule.tenant, run);
+                    }
+                }
+            }
+            Err(RunError::Ledger(error)) => return Err(error),
+            Err(error) => tracing::error!(stream = %schedule, %error, "this schedule could not go on"),
+        }
+        Ok(())
     }
 
     /// Due by now, or held by a worker that is certainly dead although its lease still runs.

@@ -6,6 +6,7 @@ use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_core::effect::State;
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::policy::{ArgPath, EffectClass, Policy, Repeat};
+use counterfoil_core::run::schedule::{Became, Schedule, Standing};
 use counterfoil_core::{Effect, EffectKey, Timestamp};
 use counterfoil_store::Found;
 use serde_json::{Value, json};
@@ -16,6 +17,41 @@ use crate::tool::Runs;
 /// RFC 3339, to the millisecond.
 pub fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |t| format!("{t:.3}"))
+}
+
+/// RFC 3339, to the second.
+pub fn second(at: Timestamp) -> String {
+    jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |t| format!("{t:.0}"))
+}
+
+/// A schedule, with what became of its last tick.
+pub fn schedule(schedule: &Schedule) -> Value {
+    let terms = &schedule.terms;
+    let last = schedule.last.as_ref().map(|last| {
+        let mut shown = json!({ "tick": second(last.tick), "at": time(last.at) });
+        match &last.what {
+            Became::Started { run } => (shown["what"], shown["run"]) = ("started".into(), json!(run)),
+            Became::Skipped { why } => (shown["what"], shown["why"]) = ("skipped".into(), json!(why)),
+            Became::Refused { code, message } => {
+                (shown["what"], shown["code"], shown["why"]) = ("refused".into(), json!(code), json!(message));
+            }
+        }
+        if let Some(from) = last.missed_from {
+            shown["missed_from"] = second(from).into();
+        }
+        shown
+    });
+    let why = match &schedule.standing {
+        Standing::Active => None,
+        Standing::Paused { why } | Standing::Removed { why } => Some(why),
+    };
+    json!({
+        "schedule": schedule.schedule, "state": schedule.standing.word(), "why": why, "workflow": terms.workflow, "cron": terms.cron,
+        "zone": terms.zone, "input": terms.input.to_value(), "catch_up": terms.catch_up.word(),
+        "within_ms": terms.within().map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX)), "overlap": terms.overlap.word(),
+        "next": schedule.next.map(second), "last": last, "last_run": schedule.last_run, "runs": schedule.runs,
+        "at": time(schedule.at), "by": schedule.by,
+    })
 }
 
 pub fn key_of(found: &Found) -> EffectKey {

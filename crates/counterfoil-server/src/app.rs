@@ -184,6 +184,9 @@ impl App {
             };
             let (mut writes, stored) = change().await?;
             writes.extend(asked.map(|asked| self.requests.answered(&asked, &stored)));
+            if writes.is_empty() {
+                return Ok(respond(stored, false));
+            }
             match self.runtime.ledger().append(writes).await {
                 Err(counterfoil_runtime::ledger::LedgerError::Conflict) => continue,
                 Err(error) => return Err(error.into()),

@@ -25,6 +25,7 @@ mod run_changes;
 mod run_clients;
 mod run_events;
 mod runs;
+mod schedules;
 pub mod serve;
 pub mod tools;
 pub mod who;

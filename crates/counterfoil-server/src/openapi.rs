@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 mod tests;
 
 /// Together they are one object: no part says again what another says.
-const PARTS: [&str; 18] = [
+const PARTS: [&str; 19] = [
     include_str!("openapi/base.json"),
     include_str!("openapi/schemas.json"),
     include_str!("openapi/problems.json"),
@@ -22,6 +22,7 @@ const PARTS: [&str; 18] = [
     include_str!("openapi/tool_spec.json"),
     include_str!("openapi/effects.json"),
     include_str!("openapi/workflows.json"),
+    include_str!("openapi/schedules.json"),
     include_str!("openapi/runs.json"),
     include_str!("openapi/run_changes.json"),
     include_str!("openapi/run_schemas.json"),

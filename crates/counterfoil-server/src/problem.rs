@@ -112,7 +112,10 @@ impl From<RunError> for Problem {
     fn from(error: RunError) -> Self {
         let (code, detail) = (error.code(), format!("{error}; nothing was changed"));
         match error {
-            RunError::NotFound(_) | RunError::UnknownWorkflow(_) | RunError::NoStep { .. } => Self::not_found(code, detail),
+            RunError::Schedule(_) => Self::bad(code, error.to_string()),
+            RunError::NotFound(_) | RunError::UnknownWorkflow(_) | RunError::NoStep { .. } | RunError::NoSchedule(_) => {
+                Self::not_found(code, detail)
+            }
             RunError::Input(_) | RunError::Signal(_) | RunError::Name(_) | RunError::Lease(_) => Self::bad(code, detail),
             RunError::WrongState { state, .. } => Self::conflict(code, detail).with("state", json!(state)),
             RunError::Exists { .. }

@@ -20,8 +20,8 @@ use crate::guard::Guard;
 use crate::problem::Problem;
 use crate::who::Who;
 use crate::{
-    admin, breakers, call, docs, effects, events, health, lend, metrics, openapi, run_changes, run_clients, run_events, runs, tools,
-    workflows,
+    admin, breakers, call, docs, effects, events, health, lend, metrics, openapi, run_changes, run_clients, run_events, runs, schedules,
+    tools, workflows,
 };
 
 /// A route cannot be served without standing here. Those of one path stand together.
@@ -49,6 +49,12 @@ fn routes() -> Vec<Route> {
         get("/v1/workflows", workflows::list),
         get("/v1/workflows/{workflow}", workflows::get),
         put("/v1/workflows/{workflow}", workflows::put),
+        get("/v1/schedules", schedules::list),
+        get("/v1/schedules/{schedule}", schedules::get),
+        put("/v1/schedules/{schedule}", schedules::put),
+        delete("/v1/schedules/{schedule}", schedules::delete),
+        post("/v1/schedules/{schedule}/pause", schedules::pause),
+        post("/v1/schedules/{schedule}/resume", schedules::resume),
         get("/v1/runs", runs::list),
         post("/v1/runs", runs::start),
         get("/v1/runs/{run}", runs::get),

@@ -122,6 +122,9 @@ pub enum Command {
     Runs(RunsArgs),
     /// Workflow files: check, put, list, show
     Workflows(WorkflowsArgs),
+    /// Workflows that run again and again: put, list, show, next, pause, resume, remove
+    #[command(after_long_help = SCHEDULES_HELP)]
+    Schedules(SchedulesArgs),
     /// The tools of the config: list, show, check
     Tools(ToolsArgs),
     /// What was done, what is in doubt, and what to do about it
@@ -150,6 +153,16 @@ pub enum Command {
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }
+
+const SCHEDULES_HELP: &str = "\
+A tick starts at most one run, whoever looks and whoever dies; its id is NAME@TICK, as in nightly@2026-11-16T09:00:00Z. Ticks are dealt with by
+`counterfoil serve`, and once by each `counterfoil recover`.
+
+Examples:
+  counterfoil workflows put report.yaml
+  counterfoil schedules put nightly --workflow report --cron '0 9 * * MON-FRI' --zone Europe/Berlin --input '{\"day\":\"${schedule.tick}\"}'
+  counterfoil schedules next nightly
+  counterfoil schedules pause nightly --why 'the bank is closed'";
 
 const MODE_HELP: &str = "\
   enforce  the ledger's word is law
@@ -468,6 +481,80 @@ pub enum WorkflowsCommand {
     Show { name: String },
     /// The JSON Schema of workflow files, for editors
     Schema,
+}
+
+#[derive(Debug, Args)]
+pub struct SchedulesArgs {
+    #[command(subcommand)]
+    pub command: SchedulesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SchedulesCommand {
+    /// Make a schedule, or give one other terms
+    Put(SchedulesPutArgs),
+    /// All schedules, with their next ticks
+    List,
+    /// One schedule, with what became of its last tick
+    Show { name: String },
+    /// When a schedule, or an expression, comes next
+    Next(SchedulesNextArgs),
+    /// Let no tick happen until it is resumed
+    Pause(SchedulesTellArgs),
+    /// Let ticks happen again, from now on
+    Resume(SchedulesTellArgs),
+    /// End a schedule; its runs stay
+    Remove(SchedulesTellArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct SchedulesPutArgs {
+    pub name: String,
+    /// The name of a workflow that was put
+    #[arg(long)]
+    pub workflow: String,
+    /// Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly
+    #[arg(long)]
+    pub cron: String,
+    /// Whose clock: a name of the time zone database
+    #[arg(long, default_value = "UTC")]
+    pub zone: String,
+    /// Given to each run: JSON, @FILE or - (stdin); ${schedule.tick} and ${schedule.name} are filled in
+    #[arg(long, default_value = "{}")]
+    pub input: String,
+    /// Ticks that nobody was there for: none of them runs, the last, or all
+    #[arg(long, value_name = "none|last|all", default_value = "last")]
+    pub catch_up: String,
+    /// A tick that is seen later than this is left out [default: 1m with none, 24h with all, no limit with last]
+    #[arg(long, value_name = "DURATION")]
+    pub within: Option<String>,
+    /// A tick while the run before has not ended: it is left out, it waits, or both run
+    #[arg(long, value_name = "skip|wait|allow", default_value = "skip")]
+    pub overlap: String,
+    /// Who decides this; ends up in the ledger
+    #[arg(long, env = "COUNTERFOIL_OPERATOR", default_value = "operator")]
+    pub by: String,
+}
+
+#[derive(Debug, Args)]
+pub struct SchedulesNextArgs {
+    /// A schedule that there is
+    #[arg(required_unless_present = "cron", conflicts_with = "cron")]
+    pub name: Option<String>,
+    /// Or an expression
+    #[arg(long)]
+    pub cron: Option<String>,
+    #[arg(long, default_value = "UTC", requires = "cron")]
+    pub zone: String,
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub count: u16,
+}
+
+#[derive(Debug, Args)]
+pub struct SchedulesTellArgs {
+    pub name: String,
+    #[command(flatten)]
+    pub who: WhoArgs,
 }
 
 #[derive(Debug, Args)]

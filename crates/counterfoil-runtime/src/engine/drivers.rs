@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use counterfoil_core::run::entry::{By, RunEntry};
+use counterfoil_core::run::schedule::is_schedule;
 use counterfoil_core::run::{Run, is_run};
 use counterfoil_core::{RunId, StreamId, Tenant, Timestamp};
 use counterfoil_store::{Reach, Version};
@@ -16,6 +17,7 @@ use tokio::sync::Notify;
 use super::RunError;
 use super::book::{self, Book};
 use super::live::Live;
+use super::tick::Dealt;
 use crate::ledger::LedgerError;
 use crate::runtime::Runtime;
 
@@ -42,6 +44,8 @@ pub(crate) struct Lives {
     left: Notify,
     /// This process is about to end: no further step is begun.
     resting: AtomicBool,
+    /// Ticks that this process leaves to others, as it has said.
+    left_ticks: Mutex<HashMap<StreamId, Timestamp>>,
 }
 
 impl Lives {
@@ -54,6 +58,12 @@ impl Lives {
 
     pub fn resting(&self) -> bool {
         self.resting.load(Ordering::SeqCst)
+    }
+
+    /// `true`: it is the first time that this tick is left to others.
+    pub fn leave_tick(&self, schedule: StreamId, tick: Timestamp) -> bool {
+        let mut left = self.left_ticks.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        left.insert(schedule, tick) != Some(tick)
     }
 
     fn has(&self, stream: &StreamId) -> bool {
@@ -171,6 +181,22 @@ impl Runtime {
             book.record(self, |run| run.note(&parked).map(|()| vec![parked])).await?;
         }
         Ok(())
+    }
+
+    /// Deals with every tick that is due. The runs it starts are due themselves. One schedule that cannot go on holds up none of the others.
+    pub async fn tick_due(&self) -> Result<Vec<Dealt>, RunError> {
+        let mut dealt = Vec::new();
+        for key in self.inner.ledger.due(Duration::ZERO, DUE_MAX).await? {
+            let stream = StreamId::effect(&key);
+            let newest = self.inner.ledger.records(stream, Reach::Newest(1)).await?;
+            if newest.records.last().is_some_and(|record| is_schedule(&record.body)) {
+                match self.tick_if_due(stream).await {
+                    Ok(ticked) => dealt.extend(ticked),
+                    Err(error) => tracing::error!(%stream, %error, "this schedule could not go on"),
+                }
+            }
+        }
+        Ok(dealt)
     }
 
     /// Drives every run that is due, as far as it comes.

@@ -6,7 +6,7 @@
 //! its outcome; so whoever takes over finds every effect that may exist.
 //!
 //! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `ahead`, `follow` (what a call tells its run), `drivers` (which runs this process drives), `live` (the loop), `stop`,
-//! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`client`] (runs that clients drive), [`operate`] (what people do), [`beside`] (what is written with it), [`view`].
+//! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`client`] (runs that clients drive), [`operate`] (what people do), [`beside`] (what is written with it), [`schedules`], [`cron`], `tick` (workflows that run again and again), [`view`].
 
 mod advance;
 mod ahead;
@@ -14,6 +14,7 @@ pub mod beside;
 mod book;
 mod child;
 pub mod client;
+pub mod cron;
 mod definitions;
 mod drivers;
 pub mod durable;
@@ -21,14 +22,16 @@ mod follow;
 mod function;
 mod live;
 pub mod operate;
+pub mod schedules;
 mod sight;
 pub mod start;
 mod step;
 mod stop;
+pub mod tick;
 mod unwind;
 pub mod view;
 
-use counterfoil_core::ids::{Digest32, NameError};
+use counterfoil_core::ids::{Digest32, NameError, ScheduleName};
 use counterfoil_core::{RunId, StepPath};
 use thiserror::Error;
 
@@ -76,6 +79,10 @@ pub enum RunError {
     CannotFork { run: RunId, at: StepPath, why: String },
     #[error("{0}")]
     Lease(String),
+    #[error("{0}; nothing was changed")]
+    Schedule(String),
+    #[error("there is no schedule {0}")]
+    NoSchedule(ScheduleName),
     #[error("{0}")]
     Name(#[from] NameError),
     #[error(transparent)]
@@ -100,6 +107,8 @@ impl RunError {
             Self::Signal(_) => "invalid_signal",
             Self::CannotFork { .. } => "cannot_fork",
             Self::Lease(_) => "invalid_lease",
+            Self::Schedule(_) => "invalid_schedule",
+            Self::NoSchedule(_) => "schedule_not_found",
             Self::Name(_) => "invalid_name",
             Self::Ledger(error) => error.code(),
         }

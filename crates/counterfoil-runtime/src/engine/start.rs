@@ -51,13 +51,7 @@ impl Runtime {
     /// With writes that hold or fall with it. `BesideTaken`: those lost their race, and there is no run.
     pub async fn start_run_beside(&self, new: NewRun, beside: &RunBeside) -> Result<After, RunError> {
         let (inner, workflow) = (&self.inner, &new.workflow);
-        if let Some(schema) = &workflow.input {
-            let schema = Schema::compile(schema).map_err(|error| RunError::Input(error.to_string()))?;
-            if let Some(wrong) = schema.violations(&new.input.to_value()) {
-                return Err(RunError::Input(wrong));
-            }
-        }
-        self.tools_exist(&new.tenant, workflow)?;
+        self.can_start(&new.tenant, workflow, &new.input)?;
         let run = match &new.run {
             Some(run) => run.clone(),
             None => RunId::new(&self.execution_id())?,
@@ -142,6 +136,17 @@ impl Runtime {
             return Err(exists("the same workflow with another input"));
         }
         Ok(())
+    }
+
+    /// Whether a run of it with this input would be started here.
+    pub(super) fn can_start(&self, tenant: &Tenant, workflow: &Workflow, input: &CanonicalJson) -> Result<(), RunError> {
+        if let Some(schema) = &workflow.input {
+            let schema = Schema::compile(schema).map_err(|error| RunError::Input(error.to_string()))?;
+            if let Some(wrong) = schema.violations(&input.to_value()) {
+                return Err(RunError::Input(wrong));
+            }
+        }
+        self.tools_exist(tenant, workflow)
     }
 
     /// A run whose tools are not here would come to a stop half-way.

@@ -10,4 +10,5 @@ mod house;
 mod people;
 mod resting;
 mod sagas;
+mod schedules;
 mod steps;

@@ -15,6 +15,7 @@ pub mod receipts;
 pub mod recover;
 pub mod run;
 pub mod runs;
+pub mod schedules;
 pub mod serve;
 pub mod store;
 pub mod tokens;

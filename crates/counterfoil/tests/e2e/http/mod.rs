@@ -15,5 +15,6 @@ mod run_changes;
 mod run_clients;
 mod run_refusals;
 mod runs;
+mod schedules;
 pub mod server;
 mod serving;
