@@ -67,6 +67,14 @@ pub fn found(found: &Found, now: Timestamp) -> Value {
     })
 }
 
+/// A run in a list.
+pub fn run(found: &Found) -> Value {
+    let s = &found.summary;
+    json!({
+        "run": s.run, "workflow": s.tool, "state": s.state, "at": time(found.at), "due": s.due.map(time), "position": found.position.0,
+    })
+}
+
 pub fn effect(effect: &Effect, history: Option<&[Value]>) -> Value {
     let opened = effect.latest();
     let done = match &effect.state {

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use counterfoil_core::ids::WorkflowName;
-use counterfoil_core::run::Run;
+use counterfoil_core::ids::{Name, WorkflowName};
+use counterfoil_core::run::{Run, entry_word};
 use counterfoil_core::summary::{StreamKind, state_word};
 use counterfoil_core::token::Right;
 use counterfoil_core::{CanonicalJson, RunId, StreamId};
 use counterfoil_runtime::engine::client::NewClientRun;
 use counterfoil_runtime::engine::{NewRun, RunBeside, RunError, RunView};
-use counterfoil_runtime::shown::time;
+use counterfoil_runtime::shown;
 use counterfoil_runtime::workflow::{StepSpec, Workflow};
 use counterfoil_store::{Query, Reach};
 use http::StatusCode;
@@ -141,6 +141,7 @@ impl App {
 pub struct ListQuery {
     /// One or more, separated by commas.
     state: Option<String>,
+    workflow: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
 }
@@ -153,11 +154,11 @@ pub async fn list(State(app): State<Arc<App>>, look: Look<ListQuery>) -> Result<
     };
     let states = look.query.state.as_deref().map_or(Ok(Vec::new()), |states| states.split(',').map(state).collect())?;
     let (limit, below) = paged(look.query.limit, look.query.cursor.as_deref())?;
-    let query = Query { kind: StreamKind::Run, states, below, limit, ..Query::effects(look.who.tenant) };
+    let named = |workflow: &str| Name::new(workflow).map_err(|error| Problem::bad("invalid_query", format!("workflow: {error}")));
+    let tool = look.query.workflow.as_deref().map(named).transpose()?;
+    let query = Query { kind: StreamKind::Run, states, tool, below, limit, ..Query::effects(look.who.tenant) };
     let page = app.runtime.runs(query).await?;
-    let runs = page.found.iter().map(|f| {
-        json!({ "run": f.summary.run, "state": f.summary.state, "at": time(f.at), "due": f.summary.due.map(time), "position": f.position.0 })
-    });
+    let runs = page.found.iter().map(shown::run);
     Ok(Json(json!({ "runs": runs.collect::<Vec<_>>(), "next": page.next.map(|position| position.0.to_string()) })))
 }
 
@@ -195,10 +196,20 @@ pub async fn get(State(app): State<Arc<App>>, segment: Segment, look: Look<GetQu
     }
 }
 
-pub async fn entries(State(app): State<Arc<App>>, segment: Segment, look: Look<NoQuery>) -> Result<Json<Value>, Problem> {
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EntriesQuery {
+    /// Only those of this name; capitals mean the same.
+    entry: Option<String>,
+}
+
+pub async fn entries(State(app): State<Arc<App>>, segment: Segment, look: Look<EntriesQuery>) -> Result<Json<Value>, Problem> {
     look.who.must(Right::Call)?;
     let run: RunId = segment.name()?;
-    let entries = app.runtime.run_entries(&look.who.tenant, &run).await?;
+    let named =
+        |text| entry_word(text).ok_or_else(|| Problem::bad("invalid_query", format!("entry: no entry of a run is called {text:?}")));
+    let only = look.query.entry.as_deref().map(named).transpose()?;
+    let entries = app.runtime.run_entries(&look.who.tenant, &run, only).await?;
     Ok(Json(json!({ "run": run, "entries": entries })))
 }
 

@@ -355,6 +355,9 @@ pub enum RunsCommand {
         /// Every recorded entry instead
         #[arg(long)]
         entries: bool,
+        /// Only the entries of this name, as in compensation_failed (or COMPENSATION_FAILED)
+        #[arg(long, value_name = "NAME")]
+        entry: Option<String>,
     },
     /// Follow a run until it has ended, without working on it
     Watch { run: String },
@@ -381,6 +384,9 @@ pub struct RunsListArgs {
     /// running, waiting, cancelling, compensating, completed, failed, cancelled, compensated, compensation_failed
     #[arg(long)]
     pub state: Vec<String>,
+    /// Only runs of this workflow
+    #[arg(long)]
+    pub workflow: Option<String>,
     #[arg(long, default_value_t = 50)]
     pub limit: usize,
     /// Continue below this position

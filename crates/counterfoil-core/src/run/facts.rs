@@ -14,7 +14,7 @@ use super::flow::{Fate, Flow, FlowError};
 use super::saga::Saga;
 use crate::codec::{self, CodecError};
 use crate::effect::WorldSemantics;
-use crate::ids::{EffectKey, Fence, StepPath, WorkerId};
+use crate::ids::{EffectKey, Fence, StepPath, ToolName, WorkerId};
 use crate::outcome::Failure;
 use crate::summary::{StreamKind, Summary};
 use crate::time::Timestamp;
@@ -474,7 +474,8 @@ impl Run {
             kind: StreamKind::Run,
             tenant: self.started.tenant.clone(),
             state: state.word(),
-            tool: None,
+            // The column that names are listed by.
+            tool: ToolName::new(self.started.workflow.as_str()).ok(),
             run: Some(self.started.run.clone()),
             open: ended.is_none(),
             due: self.due(),
@@ -509,6 +510,11 @@ const WORDS: [&str; 14] = [
     "compensation_failed",
     "run_ended",
 ];
+
+/// The name of an entry as people may write it: in capitals, too.
+pub fn entry_word(text: &str) -> Option<&'static str> {
+    WORDS.into_iter().find(|word| word.eq_ignore_ascii_case(text))
+}
 
 /// An entry's name, as it is stored.
 pub fn word(entry: &RunEntry) -> &'static str {

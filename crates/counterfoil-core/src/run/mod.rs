@@ -13,6 +13,6 @@ pub mod saga;
 pub mod schedule;
 
 pub use entry::RunEntry;
-pub use facts::{APPROVAL, OWNER_LEASE, Owner, Run, RunFoldError, RunState, Step, StepState, is_run, word};
+pub use facts::{APPROVAL, OWNER_LEASE, Owner, Run, RunFoldError, RunState, Step, StepState, entry_word, is_run, word};
 pub use flow::Flow;
 pub use schedule::Schedule;

@@ -132,8 +132,8 @@ impl Runtime {
         book::read(&self.inner, tenant, run).await
     }
 
-    /// Every entry of a run, oldest first, as it is stored.
-    pub async fn run_entries(&self, tenant: &Tenant, run: &RunId) -> Result<Vec<serde_json::Value>, RunError> {
+    /// Every entry of a run, oldest first, as it is stored; or all of one name.
+    pub async fn run_entries(&self, tenant: &Tenant, run: &RunId, only: Option<&str>) -> Result<Vec<serde_json::Value>, RunError> {
         let history = self.inner.ledger.records(StreamId::run(tenant, run), counterfoil_store::Reach::Whole).await?;
         if history.records.is_empty() {
             return Err(RunError::NotFound(run.clone()));
@@ -144,7 +144,8 @@ impl Runtime {
             let source =
                 |source| LedgerError::Run { run: run.to_string(), source: counterfoil_core::run::RunFoldError::Codec { version, source } };
             let decoded: Vec<serde_json::Value> = codec::decode(&record.body).map_err(source)?;
-            entries.extend(decoded.into_iter().map(|entry| serde_json::json!({ "version": version, "at": record.at, "entry": entry })));
+            let wanted = decoded.into_iter().filter(|entry| only.is_none_or(|word| entry.get(word).is_some()));
+            entries.extend(wanted.map(|entry| serde_json::json!({ "version": version, "at": record.at, "entry": entry })));
         }
         Ok(entries)
     }

@@ -138,7 +138,7 @@ async fn cancel_and_complete_race_to_one_end() {
         let asked = house.runtime.cancel_run(&tenant(), &run, cancelling(None, false)).await;
         ended(driving).await;
         let view = house.view(&run).await;
-        let entries = house.runtime.run_entries(&tenant(), &run).await.unwrap();
+        let entries = house.runtime.run_entries(&tenant(), &run, None).await.unwrap();
         assert_eq!(entries.iter().filter(|e| e["entry"]["run_ended"].is_object()).count(), 1);
         let receipts = house.runtime.ledger().receipts(&tenant(), Some(&run)).await.unwrap();
         assert!(receipts.len() <= 2, "{receipts:?}");

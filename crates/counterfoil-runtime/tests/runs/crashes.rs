@@ -39,7 +39,7 @@ fn live(deaths: &[Death], pay: &str) -> (Town, &'static str, bool) {
                 ended = lived => ended.is_ok(),
                 () = mortal.death() => false,
                 () = tokio::time::sleep(Duration::from_secs(20)) => {
-                    let entries = house.runtime.run_entries(&tenant(), &"r".parse().unwrap()).await.unwrap();
+                    let entries = house.runtime.run_entries(&tenant(), &"r".parse().unwrap(), None).await.unwrap();
                     let entries: Vec<String> = entries.iter().map(|entry| entry["entry"].to_string()).collect();
                     panic!("a run that hangs: {pay}, {deaths:?}, life {life}: {:?}\n{}", town.world.log(), entries.join("\n"))
                 }

@@ -76,7 +76,7 @@ steps:
     until(async || house.view(&r()).await.compensations.len() == 2).await;
     house.world().let_go.notify_one();
     assert_eq!(within(10, async { driving.await.unwrap() }).await, Rest::Ended);
-    let entries = house.runtime.run_entries(&tenant(), &r()).await.unwrap();
+    let entries = house.runtime.run_entries(&tenant(), &r(), None).await.unwrap();
     assert_eq!(entries.iter().filter(|e| e["entry"].get("compensation_completed").is_some()).count(), 1);
     assert_eq!((house.view(&r()).await.state, house.world().count("undo_act")), ("compensated", 1));
 }
@@ -314,7 +314,7 @@ async fn an_effect_that_was_there_before_its_step_is_the_steps() {
     house.start("workflow: w\nsteps:\n  - { id: a, tool: act }\n", "{}", "r").await;
     assert_eq!(driven(&house).await, Rest::Ended);
     assert_eq!(house.world().count("act"), 1);
-    let records = house.runtime.run_entries(&tenant(), &r()).await.unwrap().len();
+    let records = house.runtime.run_entries(&tenant(), &r(), None).await.unwrap().len();
     assert!(records < 10, "it did not try again and again: {records}");
 }
 

@@ -25,7 +25,7 @@ async fn a_failure_undoes_what_was_done_newest_first_and_skips_what_has_no_undo(
     assert_eq!((view.state, view.error.as_ref().unwrap().code.as_str()), ("compensated", "no"));
     assert_eq!(step(&view, "a").outcome, Some("compensated"));
     assert_eq!(step(&view, "none").outcome, Some("side_effect_committed"));
-    let entries = house.runtime.run_entries(&tenant(), &"r".parse().unwrap()).await.unwrap();
+    let entries = house.runtime.run_entries(&tenant(), &"r".parse().unwrap(), None).await.unwrap();
     let words: Vec<String> = entries
         .iter()
         .flat_map(|e| e["entry"].as_object().unwrap().keys().cloned())

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use counterfoil_core::run::RunState;
+use counterfoil_core::run::{RunState, entry_word};
 use counterfoil_core::summary::{StreamKind, state_word};
 use counterfoil_core::{Json, RunId, StepPath};
 use counterfoil_runtime::engine::operate::{Cancelling, Heard, Signal};
 use counterfoil_runtime::engine::{RunError, RunView, StepView};
-use counterfoil_runtime::shown::time;
+use counterfoil_runtime::shown::{self, time};
 use counterfoil_store::{Position, Query};
 
 use super::call::{name, read_json};
@@ -21,7 +21,7 @@ use crate::output::{self, Exit, Refused};
 pub async fn run(global: &Global, args: &RunsArgs) -> anyhow::Result<Exit> {
     match &args.command {
         RunsCommand::List(args) => list(global, args).await,
-        RunsCommand::Show { run, entries } => show(global, run, *entries).await,
+        RunsCommand::Show { run, entries, entry } => show(global, run, *entries, entry.as_deref()).await,
         RunsCommand::Watch { run } => watch(global, run).await,
         RunsCommand::Resume { run } => {
             let run: RunId = name("RUN", run)?;
@@ -137,19 +137,14 @@ async fn list(global: &Global, args: &RunsListArgs) -> anyhow::Result<Exit> {
     let query = Query {
         kind: StreamKind::Run,
         states,
+        tool: args.workflow.as_deref().map(|workflow| name("--workflow", workflow)).transpose()?,
         below: args.below.map(Position),
         limit: args.limit.clamp(1, 10_000),
         ..Query::effects(house.config.tenant.clone())
     };
     let page = house.runtime.runs(query).await.map_err(refused)?;
     if global.json {
-        let runs: Vec<_> = page
-            .found
-            .iter()
-            .map(
-                |f| serde_json::json!({ "run": f.summary.run, "state": f.summary.state, "at": time(f.at), "due": f.summary.due.map(time) }),
-            )
-            .collect();
+        let runs: Vec<_> = page.found.iter().map(shown::run).collect();
         output::json(&serde_json::json!({ "runs": runs, "next": page.next.map(|p| p.0) }));
         return Ok(Exit::Done);
     }
@@ -157,9 +152,10 @@ async fn list(global: &Global, args: &RunsListArgs) -> anyhow::Result<Exit> {
         output::note("no runs");
         return Ok(Exit::Done);
     }
-    let mut table = output::table(&["run", "state", "last change"]);
+    let mut table = output::table(&["run", "workflow", "state", "last change"]);
     for f in &page.found {
-        table.add_row([f.summary.run.as_ref().map(ToString::to_string).unwrap_or_default(), f.summary.state.to_owned(), time(f.at)]);
+        let (run, workflow) = (f.summary.run.as_ref().map(ToString::to_string), f.summary.tool.as_ref().map(ToString::to_string));
+        table.add_row([run.unwrap_or_default(), workflow.unwrap_or_default(), f.summary.state.to_owned(), time(f.at)]);
     }
     output::print_table(&table);
     if let Some(next) = page.next {
@@ -168,12 +164,18 @@ async fn list(global: &Global, args: &RunsListArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-async fn show(global: &Global, run: &str, entries: bool) -> anyhow::Result<Exit> {
+async fn show(global: &Global, run: &str, entries: bool, entry: Option<&str>) -> anyhow::Result<Exit> {
     let run: RunId = name("RUN", run)?;
+    let named = |text| {
+        entry_word(text).ok_or_else(|| {
+            Refused::usage("invalid_entry", format!("--entry {text:?}: no entry of a run is called so; docs/ledger-format.md lists them"))
+        })
+    };
+    let only = entry.map(named).transpose()?;
     let house = House::open(global).await?;
     let tenant = &house.config.tenant;
-    if entries {
-        let entries = house.runtime.run_entries(tenant, &run).await.map_err(refused)?;
+    if entries || only.is_some() {
+        let entries = house.runtime.run_entries(tenant, &run, only).await.map_err(refused)?;
         if global.json {
             output::json(&entries);
         } else {

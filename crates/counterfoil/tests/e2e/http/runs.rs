@@ -112,6 +112,15 @@ fn a_84_a_run_that_is_started_twice_is_one() {
     named("n3", "bob").problem(409, "run_exists");
     ended(&server, "seven", "completed");
     assert_eq!((lab.world.acted("/charge"), lab.world.acted("/ship")), (2, 2));
+    let of_order = server.get("/v1/runs?workflow=order&limit=1").ok();
+    assert_eq!(of_order.text("/runs/0/workflow"), "order");
+    assert!(server.get("/v1/runs?workflow=parcel").ok().at("/runs").as_array().unwrap().is_empty());
+    server.get("/v1/runs?workflow=a%20b").problem(400, "invalid_query");
+    for name in ["run_started", "RUN_STARTED"] {
+        let only = server.get(&format!("/v1/runs/seven/entries?entry={name}")).ok();
+        assert_eq!(only.at("/entries").as_array().unwrap().len(), 1);
+    }
+    server.get("/v1/runs/seven/entries?entry=run_walked").problem(400, "invalid_query");
     let receipts = server.get("/v1/runs/seven/receipts").ok();
     assert_eq!(receipts.at("/receipts").as_array().unwrap().len(), 2);
     let entries = server.get("/v1/runs/seven/entries").ok();
