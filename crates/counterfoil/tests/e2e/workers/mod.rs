@@ -15,6 +15,7 @@ mod pausing;
 mod proxy;
 mod racing;
 mod registering;
+mod running;
 mod shared;
 mod waking;
 
