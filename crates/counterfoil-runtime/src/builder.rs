@@ -10,10 +10,22 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::clock::{Clock, SystemClock};
+use crate::fresh::Fresh;
 use crate::ledger::Ledger;
 use crate::liveness::Liveness;
 use crate::mode::{Configured, Mode};
 use crate::runtime::Runtime;
+
+/// Where work is done that may hold up the thread it is done on: the ledger's appends, and looks at much of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// On threads of its own.
+    #[default]
+    Own,
+    /// By tasks of the Tokio runtime it was built in. For a simulator: whoever polls that runtime decides what happens when, and drops all of
+    /// it at any moment.
+    None,
+}
 
 pub struct Builder {
     store: Arc<dyn Store>,
@@ -22,13 +34,24 @@ pub struct Builder {
     workers_dir: Option<PathBuf>,
     configured: Configured,
     heard: Option<broadcast::Receiver<Heard>>,
+    threads: Threads,
+    fresh: Fresh,
 }
 
 impl Builder {
     pub fn new(store: Arc<dyn Store>) -> Self {
         // Unique for ever: a claim must never be taken for that of another process with the same pid.
         let worker = WorkerId::new(&format!("{}-{}", std::process::id(), uuid::Uuid::now_v7())).expect("digits and dashes");
-        Self { store, clock: Arc::new(SystemClock), worker, workers_dir: None, configured: Configured::default(), heard: None }
+        Self {
+            store,
+            clock: Arc::new(SystemClock),
+            worker,
+            workers_dir: None,
+            configured: Configured::default(),
+            heard: None,
+            threads: Threads::default(),
+            fresh: Fresh::new(),
+        }
     }
 
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -65,17 +88,29 @@ impl Builder {
         self
     }
 
+    pub fn threads(mut self, threads: Threads) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Ids, nonces and jitter follow from `seed`: for a simulator. No two runtimes of one ledger may have the same. (Secrets and salts do not follow from it.)
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.fresh = Fresh::seeded(seed);
+        self
+    }
+
     pub fn build(self) -> std::io::Result<Runtime> {
         let liveness = match &self.workers_dir {
             Some(dir) => Liveness::announce(dir, &self.worker)?,
             None => Liveness::Leases,
         };
-        let ledger = Arc::new(Ledger::new(self.store, self.clock.clone(), self.worker));
+        let fresh = Arc::new(self.fresh);
+        let ledger = Arc::new(Ledger::new(self.store, self.clock.clone(), self.worker, self.threads, fresh.clone()));
         if let Some(heard) = self.heard {
             ledger.wakeups().hears();
             tokio::spawn(listen(heard, Arc::downgrade(&ledger)));
         }
-        Ok(Runtime::assemble(ledger, self.clock, liveness, self.configured))
+        Ok(Runtime::assemble(ledger, self.clock, liveness, self.configured, fresh))
     }
 }
 

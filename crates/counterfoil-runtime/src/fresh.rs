@@ -1,7 +1,7 @@
 //! Numbers nobody has used before, without asking the operating system each time.
 //!
-//! [`Fresh`] is seeded once per runtime from the system's randomness and then counted on: unique, well spread, and not secret. What must not be
-//! guessed is [`unguessable`], and asks each time.
+//! [`Fresh`] is seeded once per runtime, from the system's randomness unless somebody names the seed, and then counted on: unique, well spread, and
+//! not secret. What must not be guessed is [`unguessable`], and asks each time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +19,11 @@ impl Fresh {
     pub fn new() -> Self {
         let (seed, start) = uuid::Uuid::new_v4().as_u64_pair();
         Self { seed, start, count: AtomicU64::new(0) }
+    }
+
+    /// The same numbers for the same seed. Unique only as far as seeds are.
+    pub fn seeded(seed: u64) -> Self {
+        Self { seed: spread(seed), start: spread(!seed), count: AtomicU64::new(0) }
     }
 
     fn next(&self) -> u64 {

@@ -4,7 +4,6 @@
 //! loses its race is taken out and answered `Conflict`, the others go through. Receipts get their place in the chain here, because here
 //! is the one order in which outcomes become durable. Nothing is answered before the store has said that it is durable.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -15,8 +14,11 @@ use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Lane, RunId, StreamId, Summary, Tenant, Timestamp};
 use counterfoil_store::spread::{Map, Set};
 use counterfoil_store::{AppendError, Batch, Reach, Store, StoreError, Version, Write, Written};
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
 
+use crate::builder::Threads;
+use crate::fresh::Fresh;
 use crate::observe::LedgerMeters;
 use crate::patience::Patience;
 use crate::wake::Wakeups;
@@ -43,11 +45,26 @@ pub struct Group {
 
 struct Queue {
     inner: Mutex<Waiting>,
-    arrived: Condvar,
+    bell: Bell,
     /// Something waits, or nothing more will come: seen without the lock.
     stirred: AtomicBool,
     /// The last append failed, and none has succeeded since.
     failing: AtomicBool,
+}
+
+/// Wakes the writer.
+enum Bell {
+    Thread(Condvar),
+    Task(Notify),
+}
+
+impl Bell {
+    fn ring(&self) {
+        match self {
+            Self::Thread(arrived) => arrived.notify_one(),
+            Self::Task(arrived) => arrived.notify_one(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -70,27 +87,31 @@ impl Queue {
 }
 
 impl Group {
-    pub fn start(store: Arc<dyn Store>, wakeups: Arc<Wakeups>, meters: LedgerMeters) -> Self {
+    /// Must be called inside a Tokio runtime: the store is polled through it.
+    pub fn start(writer: Writer, threads: Threads) -> Self {
+        let bell = match threads {
+            Threads::Own => Bell::Thread(Condvar::new()),
+            Threads::None => Bell::Task(Notify::new()),
+        };
         let queue = Arc::new(Queue {
             inner: Mutex::new(Waiting::default()),
-            arrived: Condvar::new(),
+            bell,
             stirred: AtomicBool::new(false),
             failing: AtomicBool::new(false),
         });
-        let handle = tokio::runtime::Handle::current();
-        let waiting = queue.clone();
-        let mut writer = Writer { store, handle, wakeups, queue: queue.clone(), meters, heads: Map::default(), lane: Lane::FIRST };
-        let thread = std::thread::Builder::new()
-            .name("counterfoil-ledger".into())
-            .spawn(move || {
-                let _closing = Closing(waiting.clone());
-                let (mut put_off, mut patience) = (Vec::new(), Patience::default());
-                while let Some(jobs) = next_jobs(&waiting, &mut put_off, &mut patience) {
-                    put_off = writer.commit(jobs);
-                }
-            })
-            .expect("a thread for the ledger's writer can be started");
-        Self { queue, writer: Some(thread) }
+        let (waiting, handle) = (queue.clone(), Handle::current());
+        let thread = match threads {
+            Threads::None => {
+                handle.spawn(write_as_task(writer, waiting));
+                None
+            }
+            Threads::Own => {
+                let builder = std::thread::Builder::new().name("counterfoil-ledger".into());
+                let started = builder.spawn(move || write_on_thread(writer, waiting, &handle));
+                Some(started.expect("a thread for the ledger's writer can be started"))
+            }
+        };
+        Self { queue, writer: thread }
     }
 
     /// Requests that the writer has not taken yet.
@@ -124,7 +145,7 @@ impl Group {
         waiting.jobs.push(Job { request, reply });
         self.queue.stirred.store(true, Ordering::Release);
         if waiting.parked {
-            self.queue.arrived.notify_one();
+            self.queue.bell.ring();
         }
         Ok(answer)
     }
@@ -135,7 +156,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.queue.lock().closed = true;
         self.queue.stirred.store(true, Ordering::Release);
-        self.queue.arrived.notify_one();
+        self.queue.bell.ring();
         if let Some(thread) = self.writer.take()
             && thread.thread().id() != std::thread::current().id()
         {
@@ -156,38 +177,92 @@ impl Drop for Closing {
     }
 }
 
-/// Blocks until there is something to write. `None`: closed and empty. What the last batch put off comes first.
-fn next_jobs(queue: &Queue, put_off: &mut Vec<Job>, patience: &mut Patience) -> Option<Vec<Job>> {
-    if put_off.is_empty() && !queue.stirred.load(Ordering::Acquire) {
-        patience.look_on(|| queue.stirred.load(Ordering::Acquire));
-    }
-    let mut waiting = queue.lock();
-    while waiting.jobs.is_empty() && put_off.is_empty() {
-        if waiting.closed {
-            return None;
+fn write_on_thread(mut writer: Writer, queue: Arc<Queue>, handle: &Handle) {
+    let _closing = Closing(queue.clone());
+    let (mut put_off, mut patience) = (Vec::new(), Patience::default());
+    loop {
+        match queue.take(&mut put_off) {
+            Taken::Jobs(jobs) => put_off = handle.block_on(writer.commit(&queue, jobs)),
+            Taken::Nothing => queue.wait(&mut patience),
+            Taken::Closed => return,
         }
-        waiting.parked = true;
-        waiting = queue.arrived.wait(waiting).unwrap_or_else(|poisoned| poisoned.into_inner());
-        waiting.parked = false;
     }
-    let mut jobs = std::mem::take(put_off);
-    let room = GROUP_MAX.saturating_sub(jobs.len()).min(waiting.jobs.len());
-    if room == waiting.jobs.len() {
-        jobs.append(&mut waiting.jobs);
-    } else {
-        jobs.extend(waiting.jobs.drain(..room));
-    }
-    // Set again under this lock by whoever comes next.
-    queue.stirred.store(!waiting.jobs.is_empty() || waiting.closed, Ordering::Release);
-    Some(jobs)
 }
 
-struct Writer {
+async fn write_as_task(mut writer: Writer, queue: Arc<Queue>) {
+    let _closing = Closing(queue.clone());
+    let mut put_off = Vec::new();
+    loop {
+        match queue.take(&mut put_off) {
+            Taken::Jobs(jobs) => put_off = writer.commit(&queue, jobs).await,
+            Taken::Nothing => queue.rung().await,
+            Taken::Closed => return,
+        }
+    }
+}
+
+/// What the writer finds.
+enum Taken {
+    Jobs(Vec<Job>),
+    Nothing,
+    /// And nothing left to write.
+    Closed,
+}
+
+impl Queue {
+    /// What the last batch put off comes first.
+    fn take(&self, put_off: &mut Vec<Job>) -> Taken {
+        let mut waiting = self.lock();
+        if waiting.jobs.is_empty() && put_off.is_empty() {
+            return if waiting.closed { Taken::Closed } else { Taken::Nothing };
+        }
+        let mut jobs = std::mem::take(put_off);
+        let room = GROUP_MAX.saturating_sub(jobs.len()).min(waiting.jobs.len());
+        if room == waiting.jobs.len() {
+            jobs.append(&mut waiting.jobs);
+        } else {
+            jobs.extend(waiting.jobs.drain(..room));
+        }
+        // Set again under this lock by whoever comes next.
+        self.stirred.store(!waiting.jobs.is_empty() || waiting.closed, Ordering::Release);
+        Taken::Jobs(jobs)
+    }
+
+    /// Blocks until something may be there.
+    fn wait(&self, patience: &mut Patience) {
+        let Bell::Thread(arrived) = &self.bell else { return };
+        if !self.stirred.load(Ordering::Acquire) {
+            patience.look_on(|| self.stirred.load(Ordering::Acquire));
+        }
+        let mut waiting = self.lock();
+        while waiting.jobs.is_empty() && !waiting.closed {
+            waiting.parked = true;
+            waiting = arrived.wait(waiting).unwrap_or_else(|poisoned| poisoned.into_inner());
+            waiting.parked = false;
+        }
+    }
+
+    /// The same for a task.
+    async fn rung(&self) {
+        let Bell::Task(arrived) = &self.bell else { return };
+        let is_empty = {
+            let mut waiting = self.lock();
+            // From now on the bell is rung, and kept until it is heard.
+            waiting.parked = true;
+            waiting.jobs.is_empty() && !waiting.closed
+        };
+        if is_empty {
+            arrived.notified().await;
+        }
+        self.lock().parked = false;
+    }
+}
+
+pub struct Writer {
     store: Arc<dyn Store>,
-    handle: tokio::runtime::Handle,
     wakeups: Arc<Wakeups>,
-    queue: Arc<Queue>,
     meters: LedgerMeters,
+    fresh: Arc<Fresh>,
     heads: Map<Head>,
     /// Which chain of a tenant this process writes receipts to. The first, until another process is met there.
     lane: Lane,
@@ -200,15 +275,19 @@ struct Head {
 }
 
 impl Writer {
+    pub(crate) fn new(store: Arc<dyn Store>, wakeups: Arc<Wakeups>, meters: LedgerMeters, fresh: Arc<Fresh>) -> Self {
+        Self { store, wakeups, meters, fresh, heads: Map::default(), lane: Lane::FIRST }
+    }
+
     /// Commits as many of `jobs` as can be; returns those that must wait for the next batch.
-    fn commit(&mut self, jobs: Vec<Job>) -> Vec<Job> {
+    async fn commit(&mut self, queue: &Queue, jobs: Vec<Job>) -> Vec<Job> {
         let (jobs, rivals) = split(jobs);
-        let mut jobs = self.without_damaged_chains(jobs);
+        let mut jobs = self.without_damaged_chains(jobs).await;
         let mut moved: Map<Version> = Map::default();
         while !jobs.is_empty() {
-            match self.append(&mut jobs) {
+            match self.append(&mut jobs).await {
                 Ok(()) => {
-                    self.queue.failing.store(false, Ordering::Relaxed);
+                    queue.failing.store(false, Ordering::Relaxed);
                     if !rivals.is_empty() {
                         moved = jobs.iter().flat_map(|job| &job.request.writes).map(|w| (w.stream, w.expected.next())).collect();
                     }
@@ -219,11 +298,11 @@ impl Writer {
                     let (lost, rest) =
                         jobs.into_iter().partition(|job: &Job| job.request.writes.iter().any(|w| streams.contains(&w.stream)));
                     // Also of the lane that it may have moved to.
-                    jobs = self.without_damaged_chains(rest);
+                    jobs = self.without_damaged_chains(rest).await;
                     answer_all(lost, &AppendError::Conflict { streams });
                 }
                 Err(AppendError::Store(error)) => {
-                    self.queue.failing.store(true, Ordering::Relaxed);
+                    queue.failing.store(true, Ordering::Relaxed);
                     // The heads in memory may be ahead of the disk, or behind: forget them.
                     self.heads.clear();
                     self.meters.failed(&error);
@@ -250,7 +329,7 @@ impl Writer {
         }
         let shared = |receipt: &Unsealed| receipt.run.is_none() && moved.contains(&self.lane_of(receipt));
         if jobs.iter().filter_map(|job| job.request.receipt.as_ref()).any(shared) {
-            self.lane = self.lane.another(RandomState::new().hash_one(()));
+            self.lane = self.lane.another(self.fresh.number());
         }
     }
 
@@ -267,36 +346,40 @@ impl Writer {
             wakeups.wake_followers();
         };
         match many {
-            true => drop(self.handle.spawn(async move { tell() })),
+            true => drop(tokio::spawn(async move { tell() })),
             false => tell(),
         }
     }
 
     /// A receipt chain that cannot be read takes down the requests that need it, and no others.
-    fn without_damaged_chains(&mut self, jobs: Vec<Job>) -> Vec<Job> {
+    async fn without_damaged_chains(&mut self, jobs: Vec<Job>) -> Vec<Job> {
         let mut whole = Vec::with_capacity(jobs.len());
         for job in jobs {
-            match job.request.receipt.as_ref().map(|receipt| self.head(receipt)).transpose() {
+            let readable = match &job.request.receipt {
+                Some(receipt) => self.head(receipt).await.map(drop),
+                None => Ok(()),
+            };
+            match readable {
                 Err(error @ StoreError::Corrupt { .. }) => {
                     self.meters.failed(&error);
                     answer_all(vec![job], &AppendError::Store(error));
                 }
                 // Whatever else is wrong with the store, the append itself will say.
-                Ok(_) | Err(StoreError::Unavailable { .. }) => whole.push(job),
+                Ok(()) | Err(StoreError::Unavailable { .. }) => whole.push(job),
             }
         }
         whole
     }
 
-    fn append(&mut self, jobs: &mut [Job]) -> Result<(), AppendError> {
-        let chains = self.sealed(jobs)?;
+    async fn append(&mut self, jobs: &mut [Job]) -> Result<(), AppendError> {
+        let chains = self.sealed(jobs).await?;
         // Moved into the batch and back: a job that loses its race is taken out, and the others go again.
         let mut batch = Batch { writes: Vec::with_capacity(jobs.len() + chains.len()) };
         let counts: Vec<usize> = jobs.iter().map(|job| job.request.writes.len()).collect();
         jobs.iter_mut().for_each(|job| batch.writes.append(&mut job.request.writes));
         batch.writes.extend(chains.iter().map(Chain::write));
         let started = Instant::now();
-        let appended = self.handle.block_on(self.store.append(&batch));
+        let appended = self.store.append(&batch).await;
         self.meters.appended(jobs.len(), started.elapsed());
         let mut writes = batch.writes.into_iter();
         for (job, count) in jobs.iter_mut().zip(counts) {
@@ -313,14 +396,14 @@ impl Writer {
     }
 
     /// The receipts of `jobs`, each at its place in its chain.
-    fn sealed(&mut self, jobs: &[Job]) -> Result<Vec<Chain>, StoreError> {
+    async fn sealed(&mut self, jobs: &[Job]) -> Result<Vec<Chain>, StoreError> {
         let mut chains: Vec<Chain> = Vec::new();
         let mut places: Map<usize> = Map::default();
         for receipt in jobs.iter().filter_map(|job| job.request.receipt.as_ref()) {
             let place = match places.get(&receipt.chain) {
                 Some(place) => *place,
                 None => {
-                    let (stream, head) = self.head(receipt)?;
+                    let (stream, head) = self.head(receipt).await?;
                     chains.push(Chain::new(receipt, stream, head));
                     places.insert(receipt.chain, chains.len() - 1);
                     chains.len() - 1
@@ -339,13 +422,13 @@ impl Writer {
         }
     }
 
-    fn head(&mut self, receipt: &Unsealed) -> Result<(StreamId, Head), StoreError> {
+    async fn head(&mut self, receipt: &Unsealed) -> Result<(StreamId, Head), StoreError> {
         let stream = self.lane_of(receipt);
         if let Some(head) = self.heads.get(&stream) {
             return Ok((stream, *head));
         }
         let lane = if receipt.run.is_some() { Lane::FIRST } else { self.lane };
-        let history = self.handle.block_on(self.store.load(stream, Reach::Newest(1)))?;
+        let history = self.store.load(stream, Reach::Newest(1)).await?;
         let chain = match history.records.last() {
             None => ChainHead::start(lane),
             Some(newest) => receipt::head_of(&newest.body)

@@ -3,7 +3,7 @@
 //! An attempt shorter than a third of its lease never costs a write. One whose lease could not be extended is told that its permit is lost: because
 //! someone else has it, or because it ran out while the store said nothing. No lease waits for the extension of another.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ struct Shared {
 #[derive(Default)]
 struct Watched {
     next: u64,
-    leases: HashMap<u64, Entry>,
+    /// In the order in which they were added: so are they extended.
+    leases: BTreeMap<u64, Entry>,
     /// When the task will wake by itself.
     wakes_at: Option<Instant>,
 }
@@ -110,7 +111,7 @@ async fn beat(shared: Arc<Shared>, ledger: Arc<Ledger>) {
             soonest
         };
         tokio::select! {
-            () = shared.sooner.notified() => {}
+            biased;
             () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {
                 let now = Instant::now();
                 // Together, so that all of them share one flush.
@@ -120,6 +121,7 @@ async fn beat(shared: Arc<Shared>, ledger: Arc<Ledger>) {
                 }
             }
             Some((id, lease, result)) = extending.next() => settle(&shared, &ledger, id, &lease, result),
+            () = shared.sooner.notified() => {}
         }
     }
 }

@@ -24,8 +24,10 @@ use counterfoil_store::{AppendError, Found, History, Page, Position, Pruned, Que
 use thiserror::Error;
 
 pub use self::permit::{Claiming, Holding, Lease, Permit};
+use crate::builder::Threads;
 use crate::clock::Clock;
-use crate::group::{Group, Request};
+use crate::fresh::Fresh;
+use crate::group::{Group, Request, Writer};
 use crate::observe::LedgerMeters;
 use crate::trace;
 use crate::wake::Wakeups;
@@ -68,6 +70,7 @@ impl From<AppendError> for LedgerError {
 pub struct Ledger {
     store: Arc<dyn Store>,
     group: Group,
+    threads: Threads,
     clock: Arc<dyn Clock>,
     worker: WorkerId,
     wakeups: Arc<Wakeups>,
@@ -123,12 +126,13 @@ pub struct Sealed<'a> {
 }
 
 impl Ledger {
-    /// Must be called inside a Tokio runtime: the writer's thread polls the store through it.
-    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, worker: WorkerId) -> Self {
+    /// Must be called inside a Tokio runtime: the writer polls the store through it.
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, worker: WorkerId, threads: Threads, fresh: Arc<Fresh>) -> Self {
         let wakeups = Arc::new(Wakeups::default());
         let meters = LedgerMeters::new();
-        let group = Group::start(store.clone(), wakeups.clone(), meters.clone());
-        Self { store, group, clock, worker, wakeups, meters, claimed: AtomicI64::new(0) }
+        let writer = Writer::new(store.clone(), wakeups.clone(), meters.clone(), fresh);
+        let group = Group::start(writer, threads);
+        Self { store, group, threads, clock, worker, wakeups, meters, claimed: AtomicI64::new(0) }
     }
 
     /// Appends that wait for the disk.
@@ -576,9 +580,15 @@ impl Ledger {
         &self,
         work: impl FnOnce(Arc<dyn Store>, Timestamp) -> counterfoil_store::Eventually<'static, Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, LedgerError> {
-        let (store, now, handle) = (self.store.clone(), self.clock.now(), tokio::runtime::Handle::current());
-        let worked = tokio::task::spawn_blocking(move || handle.block_on(work(store, now))).await;
-        Ok(worked.expect("a store does not panic").inspect_err(|e| self.meters.failed(e))?)
+        let (store, now) = (self.store.clone(), self.clock.now());
+        let worked = match self.threads {
+            Threads::Own => {
+                let handle = tokio::runtime::Handle::current();
+                tokio::task::spawn_blocking(move || handle.block_on(work(store, now))).await.expect("a store does not panic")
+            }
+            Threads::None => work(store, now).await,
+        };
+        Ok(worked.inspect_err(|e| self.meters.failed(e))?)
     }
 }
 

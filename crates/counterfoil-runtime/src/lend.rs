@@ -4,7 +4,7 @@
 //! do under its fence is decided from the ledger each time, by any process. No `Permit` is made here, so nothing is dispatched here under a lent claim.
 //! A client that falls silent is in doubt when its lease ends; what it says after that is kept as evidence. Permits enforce in every mode.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use counterfoil_core::decide::{Attempt, Hold, Refusal};
 use counterfoil_core::effect::{Effect, State};
@@ -12,6 +12,7 @@ use counterfoil_core::entry::{Claim, Entry};
 use counterfoil_core::retry::Series;
 use counterfoil_core::{Call, EffectKey, Failure, Fence, Json, Outcome, Success, Tenant, Timestamp};
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::answer::{Answer, AnswerError, Ending, Status};
 use crate::budget;

@@ -47,7 +47,7 @@ mod wake;
 pub mod workflow;
 
 pub use answer::{Answer, AnswerError, Status};
-pub use builder::Builder;
+pub use builder::{Builder, Threads};
 pub use clock::{Clock, SystemClock};
 pub use flush::Flushed;
 pub use lend::{Acquired, CommitHow, LendError, Lent, PermitId};

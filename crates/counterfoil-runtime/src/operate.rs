@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_core::call::undo_key;
@@ -15,6 +14,7 @@ use counterfoil_core::ids::Digest32;
 use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant};
 use counterfoil_store::Write;
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::ledger::{LedgerError, Sealed, digest_of, next_receipt};

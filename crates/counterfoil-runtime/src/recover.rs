@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use counterfoil_core::effect::State;
 use counterfoil_core::run::schedule::{Became, is_schedule};
@@ -13,6 +13,7 @@ use counterfoil_core::run::{OWNER_LEASE, is_run};
 use counterfoil_core::{Call, Effect, EffectKey, StreamId};
 use counterfoil_store::Reach;
 use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::engine::RunError;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use counterfoil_core::call::{Family, Identity, MissingKeyArgument};
 use counterfoil_core::effect::State;
@@ -15,6 +15,7 @@ use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Call, CanonicalJson, Decision, Effect, EffectKey, Fingerprint, Tenant, Timestamp, ToolName, TraceContext};
 use counterfoil_store::Version;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::answer::{Answer, Ending};
@@ -51,7 +52,7 @@ pub(crate) struct Inner {
     pub modes: Modes,
     pub meters: Arc<Meters>,
     pub reports: Reports,
-    pub fresh: Fresh,
+    pub fresh: Arc<Fresh>,
     pub salt: OnceCell<Salt>,
     /// Whether a call that comes without a trace begins one.
     begins_traces: AtomicBool,
@@ -140,7 +141,13 @@ impl Task {
 }
 
 impl Runtime {
-    pub(crate) fn assemble(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, liveness: Liveness, configured: Configured) -> Self {
+    pub(crate) fn assemble(
+        ledger: Arc<Ledger>,
+        clock: Arc<dyn Clock>,
+        liveness: Liveness,
+        configured: Configured,
+        fresh: Arc<Fresh>,
+    ) -> Self {
         let meters = Arc::new(Meters::new());
         let gates = Gates::new(ledger.clone(), clock.clone(), meters.clone());
         let modes = Modes::new(ledger.clone(), clock.clone(), configured);
@@ -155,7 +162,7 @@ impl Runtime {
             modes,
             meters,
             reports: Reports::default(),
-            fresh: Fresh::new(),
+            fresh,
             salt: OnceCell::new(),
             begins_traces: AtomicBool::new(false),
             definitions: Definitions::default(),

@@ -91,7 +91,8 @@ impl Query {
         Self { tenant, kind: StreamKind::Effect, states: Vec::new(), tool: None, run: None, before: None, below: None, limit: 50 }
     }
 
-    pub(crate) fn matches(&self, found: &Found) -> bool {
+    /// Whether a stream is one of those asked for.
+    pub fn matches(&self, found: &Found) -> bool {
         let summary = &found.summary;
         summary.tenant == self.tenant
             && summary.kind == self.kind

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use counterfoil_core::effect::{State, WorldSemantics};
 use counterfoil_core::run::ending::step_end;
@@ -16,6 +16,7 @@ use counterfoil_core::{Effect, EffectKey, Failure, Json, RunId, StepPath, Timest
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::RunError;
 use super::advance::{Advanced, advance};
