@@ -1,6 +1,6 @@
 //! Reads a whole ledger and says what does not fit together. Changes nothing.
 //!
-//! The tail gives every record once; then each stream is loaded, each effect folded, and what the store lists (due, searches,
+//! The tail gives every record once; then each stream is loaded, each effect and each run folded anew from its entries, and what the store lists (due, searches,
 //! tombstones) is held against it. What must stay true: bodies are not kept, only some 100 bytes per stream and 64 per receipt; a ledger may
 //! be in use meanwhile: what moved on since it was read is no problem.
 
@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::{self, ChainHead, ReceiptId};
+use counterfoil_core::run::Run;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Effect, EffectKey, StreamId, Summary, Timestamp};
 use counterfoil_store::copy::Digest;
@@ -30,11 +31,14 @@ pub struct Report {
     pub records: u64,
     pub streams: u64,
     pub effects: u64,
+    pub runs: u64,
     pub chains: u64,
     pub receipts: u64,
     pub tombstones: u64,
     /// Over every record in order: two stores with the same digest hold the same.
     pub digest: String,
+    /// Over the state of every effect and run, as it follows from its entries: the same entries give the same.
+    pub state: String,
     pub problems: Vec<Problem>,
     /// Further problems.
     pub untold: u64,
@@ -66,6 +70,8 @@ struct Check<'a> {
     graves: &'a dyn Graves,
     report: Report,
     digest: Digest,
+    /// In no order: streams are many, and each counts once.
+    state: [u8; 32],
     streams: Map<Stand>,
     chains: Map<ChainHead>,
     /// Which effect each receipt says has ended.
@@ -82,6 +88,7 @@ pub async fn check(store: &dyn Store, graves: &dyn Graves, mut told: impl FnMut(
         graves,
         report: Report::default(),
         digest: Digest::default(),
+        state: [0; 32],
         streams: Map::default(),
         chains: Map::default(),
         ends: Vec::new(),
@@ -95,11 +102,12 @@ pub async fn check(store: &dyn Store, graves: &dyn Graves, mut told: impl FnMut(
     check.due().await?;
     check.search().await?;
     check.tombstones().await?;
-    let Check { mut report, digest, streams, chains, .. } = check;
+    let Check { mut report, digest, state, streams, chains, .. } = check;
     report.records = digest.records;
     report.streams = streams.len() as u64;
     report.chains = chains.len() as u64;
     report.digest = digest.value.to_string();
+    report.state = Digest32(state).to_string();
     Ok(report)
 }
 
@@ -114,6 +122,38 @@ fn of_record(record: &Record) -> u64 {
 
 fn of_all(before: u64, record: &Record) -> u64 {
     short(&[&before.to_be_bytes(), &of_record(record).to_be_bytes()])
+}
+
+/// What an effect's or a run's entries come to. `None`: it is neither.
+fn recomputed<'a>(
+    kind: StreamKind,
+    stream: &StreamId,
+    records: impl Iterator<Item = &'a Record>,
+) -> Result<Option<Summary>, (u64, String)> {
+    match kind {
+        StreamKind::Effect => {
+            let mut effect = Effect::absent(Digest32(stream.0));
+            for record in records {
+                effect.apply_body(&record.body).map_err(|error| (record.version.0, format!("the effect cannot be read: {error}")))?;
+            }
+            if effect.latest().is_none() {
+                return Err((effect.version, "the effect was never opened".into()));
+            }
+            Ok(Some(effect.summary()))
+        }
+        StreamKind::Run => {
+            let mut run: Option<Run> = None;
+            for record in records {
+                let read = match &mut run {
+                    Some(run) => run.apply_body(&record.body),
+                    None => Run::begun(&record.body).and_then(|(started, rest)| run.insert(Run::new(started, None)).apply(&rest)),
+                };
+                read.map_err(|error| (record.version.0, format!("the run cannot be read: {error}")))?;
+            }
+            Ok(run.map(|run| run.summary()))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Words, since a summary is small and has no other form.
@@ -261,7 +301,7 @@ impl Check<'_> {
         for streams in streams.chunks(LOADS) {
             let reach = |stream: &StreamId| {
                 let stand = &self.streams[stream];
-                let whole = stand.kind == StreamKind::Effect || stand.version <= WHOLE_MAX;
+                let whole = matches!(stand.kind, StreamKind::Effect | StreamKind::Run) || stand.version <= WHOLE_MAX;
                 if whole { Reach::Whole } else { Reach::Newest(1) }
             };
             let loaded = join_all(streams.iter().map(|stream| self.store.load(*stream, reach(stream)))).await;
@@ -280,6 +320,7 @@ impl Check<'_> {
         let stand = self.streams[stream];
         let place = place_of(stream, stand.version, stand.position);
         self.report.effects += u64::from(stand.kind == StreamKind::Effect);
+        self.report.runs += u64::from(stand.kind == StreamKind::Run);
         // Pruned since.
         if history.expired {
             return;
@@ -297,22 +338,25 @@ impl Check<'_> {
         if differs {
             return self.problem(place, "a load of its stream gives other records than the tail");
         }
-        if stand.kind != StreamKind::Effect || !stand.whole {
+        if !stand.whole {
             return;
         }
-        let mut effect = Effect::absent(Digest32(stream.0));
-        for record in known() {
-            if let Err(error) = effect.apply_body(&record.body) {
-                return self.problem(place_of(stream, record.version.0, record.position), format!("the effect cannot be read: {error}"));
+        match recomputed(stand.kind, stream, known()) {
+            Ok(Some(summary)) => {
+                let counted = Digest32::of_fields("counterfoil/check/state/1", &[&stream.0, format!("{summary:?}").as_bytes()]);
+                self.state.iter_mut().zip(counted.0).for_each(|(all, one)| *all ^= one);
+                // Before runs were listed by their workflow.
+                let unnamed = Summary { tool: None, ..summary.clone() };
+                let older = stand.kind == StreamKind::Run && of_summary(&unnamed) == stand.summary;
+                if of_summary(&summary) != stand.summary && !older {
+                    self.problem(place, format!("the store keeps another summary than follows from the entries: {summary:?}"));
+                }
             }
-        }
-        match effect.latest() {
-            None => self.problem(place, "the effect was never opened"),
-            Some(_) if of_summary(&effect.summary()) != stand.summary => {
-                let message = format!("the store keeps another summary than the effect has: {:?}", effect.summary());
-                self.problem(place, message);
+            Ok(None) => {}
+            Err((version, problem)) => {
+                let position = history.records.iter().find(|record| record.version.0 == version).map_or(stand.position, |r| r.position);
+                self.problem(place_of(stream, version, position), problem);
             }
-            Some(_) => {}
         }
     }
 

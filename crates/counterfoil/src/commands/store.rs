@@ -176,10 +176,11 @@ fn print(label: &str, report: &Report) {
         output::data(format_args!("BAD  and {} more", report.untold));
     }
     output::data(format_args!(
-        "{label}: {} records of {} streams; {} effects folded; {} receipts in {} chains followed; {} tombstones",
-        report.records, report.streams, report.effects, report.receipts, report.chains, report.tombstones
+        "{label}: {} records of {} streams; {} effects and {} runs folded; {} receipts in {} chains followed; {} tombstones",
+        report.records, report.streams, report.effects, report.runs, report.receipts, report.chains, report.tombstones
     ));
     output::data(format_args!("digest {}", report.digest));
+    output::data(format_args!("state  {}", report.state));
     output::note(match report.problems.len() {
         0 => "all of it holds".to_owned(),
         problems => format!("{} problems; nothing was changed", problems as u64 + report.untold),
