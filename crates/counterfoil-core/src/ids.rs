@@ -416,6 +416,10 @@ impl StreamId {
     pub fn schedule(tenant: &Tenant, name: &ScheduleName) -> Self {
         Self::tagged("counterfoil/schedule/1", &[tenant.as_str(), name.as_str()])
     }
+    /// What is left of a run that was moved to an archive.
+    pub fn archived(tenant: &Tenant, run: &RunId) -> Self {
+        Self::tagged("counterfoil/archived/1", &[tenant.as_str(), run.as_str()])
+    }
     /// The secret that salts the digests of redacted values.
     pub fn salt() -> Self {
         Self::tagged("counterfoil/salt/1", &[])

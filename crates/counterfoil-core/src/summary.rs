@@ -32,10 +32,12 @@ pub enum StreamKind {
     Workflow = 13,
     /// When a workflow runs again and again.
     Schedule = 14,
+    /// Where a run went that was moved to an archive.
+    Archived = 18,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Effect,
         Self::Chain,
         Self::Breaker,
@@ -50,6 +52,7 @@ impl StreamKind {
         Self::Run,
         Self::Workflow,
         Self::Schedule,
+        Self::Archived,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
@@ -74,7 +77,7 @@ pub struct Summary {
 }
 
 /// Every word that `Summary::state` may hold.
-pub const STATES: [&str; 32] = [
+pub const STATES: [&str; 33] = [
     "",
     "waiting_approval",
     "ready",
@@ -107,6 +110,7 @@ pub const STATES: [&str; 32] = [
     "compensated",
     "compensation_failed",
     "paused",
+    "archived",
 ];
 
 /// The one word of [`STATES`] that equals `text`.

@@ -113,9 +113,11 @@ impl From<RunError> for Problem {
         let (code, detail) = (error.code(), format!("{error}; nothing was changed"));
         match error {
             RunError::Schedule(_) => Self::bad(code, error.to_string()),
-            RunError::NotFound(_) | RunError::UnknownWorkflow(_) | RunError::NoStep { .. } | RunError::NoSchedule(_) => {
-                Self::not_found(code, detail)
-            }
+            RunError::NotFound(_)
+            | RunError::Archived { .. }
+            | RunError::UnknownWorkflow(_)
+            | RunError::NoStep { .. }
+            | RunError::NoSchedule(_) => Self::not_found(code, detail),
             RunError::Input(_) | RunError::Signal(_) | RunError::Name(_) | RunError::Lease(_) => Self::bad(code, detail),
             RunError::WrongState { state, .. } => Self::conflict(code, detail).with("state", json!(state)),
             RunError::Exists { .. }

@@ -145,6 +145,9 @@ pub enum Command {
     Doctor,
     /// Copy the ledger to a new file while programs use it
     Backup(BackupArgs),
+    /// Move finished runs out of the ledger into a file; verify one, or restore it into a ledger of its own
+    #[command(after_long_help = ARCHIVE_EXAMPLES, args_conflicts_with_subcommands = true)]
+    Archive(ArchiveArgs),
     /// Whole ledgers: copy one to another store, check one
     #[command(after_long_help = STORE_EXAMPLES)]
     Store(StoreArgs),
@@ -163,6 +166,16 @@ Examples:
   counterfoil schedules put nightly --workflow report --cron '0 9 * * MON-FRI' --zone Europe/Berlin --input '{\"day\":\"${schedule.tick}\"}'
   counterfoil schedules next nightly
   counterfoil schedules pause nightly --why 'the bank is closed'";
+
+const ARCHIVE_EXAMPLES: &str = "\
+Nothing leaves the ledger before the file that holds it is whole on the disk and was read back. Killed anywhere, the same command goes on where it
+stopped. What is left of an archived run answers as before: its keys are not free, `runs show` says where it went.
+
+Examples:
+  counterfoil archive --before 2026-10-01 -o runs-2026-q3.gz
+  counterfoil archive --before 30d -o old.gz
+  counterfoil archive verify old.gz
+  counterfoil archive restore old.gz --into sqlite:old.db && counterfoil --store sqlite:old.db runs list";
 
 const MODE_HELP: &str = "\
   enforce  the ledger's word is law
@@ -487,6 +500,43 @@ pub enum WorkflowsCommand {
     Show { name: String },
     /// The JSON Schema of workflow files, for editors
     Schema,
+}
+
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    #[command(subcommand)]
+    pub command: Option<ArchiveCommand>,
+    #[command(flatten)]
+    pub make: Option<ArchiveMakeArgs>,
+}
+
+#[derive(Debug, Args)]
+pub struct ArchiveMakeArgs {
+    /// Runs that ended before this: a day (2026-10-01, UTC), a time (2026-10-01T06:00:00Z) or an age (30d)
+    #[arg(long, value_name = "DATE")]
+    pub before: String,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Who decides this; ends up in the ledger
+    #[arg(long, env = "COUNTERFOIL_OPERATOR", default_value = "operator")]
+    pub by: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ArchiveCommand {
+    /// Read an archive to its end: every digest, every receipt, every run. Needs no ledger
+    Verify { file: PathBuf },
+    /// Bring archived runs into a ledger of their own
+    Restore {
+        file: PathBuf,
+        /// The ledger: sqlite:FILE, postgres://… or redis://…
+        #[arg(long, value_name = "URL")]
+        into: String,
+        /// Only this run
+        #[arg(long)]
+        run: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+pub mod archive;
 pub mod check;
 pub mod compose;
 

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use counterfoil_core::run::archived::Archived;
 use counterfoil_core::run::entry::{By, Started};
 use counterfoil_core::run::flow::Flow;
 use counterfoil_core::run::{OWNER_LEASE, Run, RunEntry, RunFoldError, StepState};
@@ -262,7 +263,7 @@ pub(crate) fn owned(inner: &Inner, run: &Run, now: Timestamp) -> RunEntry {
 /// A run with its definition.
 pub(crate) async fn read(inner: &Inner, tenant: &Tenant, id: &RunId) -> Result<(Run, Arc<Workflow>), RunError> {
     let history = inner.ledger.records(StreamId::run(tenant, id), Reach::Whole).await?;
-    let Some(first) = history.records.first() else { return Err(RunError::NotFound(id.clone())) };
+    let Some(first) = history.records.first() else { return Err(absent(inner, tenant, id).await?) };
     let unreadable = |source| RunError::Ledger(LedgerError::Run { run: id.to_string(), source });
     let (started, _) = Run::begun(&first.body).map_err(unreadable)?;
     let workflow = match started.by {
@@ -271,6 +272,15 @@ pub(crate) async fn read(inner: &Inner, tenant: &Tenant, id: &RunId) -> Result<(
     };
     let run = folded(started, &workflow, &history).map_err(unreadable)?;
     Ok((run, workflow))
+}
+
+/// Never there, pruned, or moved to an archive.
+async fn absent(inner: &Inner, tenant: &Tenant, id: &RunId) -> Result<RunError, RunError> {
+    let (_, archived) = inner.ledger.newest::<Archived>(StreamId::archived(tenant, id)).await?;
+    Ok(match archived {
+        Some(Archived { run, file, digest, .. }) => RunError::Archived { run, file, digest },
+        None => RunError::NotFound(id.clone()),
+    })
 }
 
 fn folded(started: Arc<Started>, workflow: &Workflow, history: &History) -> Result<Run, RunFoldError> {

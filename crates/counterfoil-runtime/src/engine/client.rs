@@ -120,7 +120,7 @@ impl Runtime {
             .await;
         match told {
             // A run id that is a name and no more.
-            Ok(_) | Err(RunError::NotFound(_)) => Ok(()),
+            Ok(_) | Err(RunError::NotFound(_) | RunError::Archived { .. }) => Ok(()),
             Err(RunError::Ledger(error)) => Err(Box::new(ledger_answer(&error, None))),
             Err(error) => Err(Box::new(Answer::refused(error.code(), error.to_string()))),
         }
@@ -138,7 +138,7 @@ impl Runtime {
             })
             .await;
         match told {
-            Ok(_) | Err(RunError::NotFound(_)) => Ok(()),
+            Ok(_) | Err(RunError::NotFound(_) | RunError::Archived { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }

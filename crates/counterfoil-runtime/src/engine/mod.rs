@@ -51,6 +51,10 @@ pub use view::{RunView, StepView};
 pub enum RunError {
     #[error("there is no run {0}")]
     NotFound(RunId),
+    #[error(
+        "the run {run} was moved to the archive {file} (digest {digest}); `counterfoil archive restore {file} --into sqlite:NEW.db` brings it into a ledger of its own"
+    )]
+    Archived { run: RunId, file: String, digest: Digest32 },
     #[error("there is a run {run} already, of {what}: choose another id, or none")]
     Exists { run: RunId, what: &'static str },
     #[error("the input does not fit the workflow's input schema: {0}")]
@@ -94,6 +98,7 @@ impl RunError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound(_) => "run_not_found",
+            Self::Archived { .. } => "run_archived",
             Self::Exists { .. } => "run_exists",
             Self::Input(_) => "invalid_input",
             Self::UnknownTool { .. } => "unknown_tool",

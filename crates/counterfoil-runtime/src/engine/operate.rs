@@ -404,7 +404,7 @@ impl Runtime {
             .await;
         self.inner.lives.stir(&StreamId::run(tenant, run));
         match told {
-            Ok(_) | Err(RunError::NotFound(_)) => Ok(()),
+            Ok(_) | Err(RunError::NotFound(_) | RunError::Archived { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }

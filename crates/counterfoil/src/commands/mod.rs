@@ -1,5 +1,6 @@
 //! One file per command, all of the same shape: `run(global, args)` reads what was typed, does one thing, prints it.
 
+pub mod archive;
 pub mod backup;
 pub mod breakers;
 pub mod call;

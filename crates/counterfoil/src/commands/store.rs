@@ -70,7 +70,7 @@ fn side(opened: &Opened) -> Side<'_> {
 }
 
 /// A file that is not there would be made, and found empty.
-fn exists(url: &str) -> anyhow::Result<()> {
+pub fn exists(url: &str) -> anyhow::Result<()> {
     let file = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
     match file {
         Some(file) if !Path::new(file).exists() => {
@@ -81,7 +81,7 @@ fn exists(url: &str) -> anyhow::Result<()> {
 }
 
 /// Set by the first Ctrl-C or SIGTERM; the second quits at once, which does no harm either.
-fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
+pub fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let stop = Arc::new(AtomicBool::new(false));

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Looks until it is so.
 #[track_caller]
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {

@@ -1,0 +1,141 @@
+//! What belongs to a finished run: its entries, its effects and what undid them, its receipts, its definition.
+//!
+//! A run is left where it is while anything still needs it: it or an effect of it is not at rest, or a run that has not ended came from it.
+
+use std::collections::BTreeSet;
+
+use counterfoil_core::ids::Digest32;
+use counterfoil_core::receipt::{self, ChainHead};
+use counterfoil_core::run::entry::{Began, By};
+use counterfoil_core::run::{Run, RunEntry};
+use counterfoil_core::summary::StreamKind;
+use counterfoil_core::{Effect, Entry, RunId, StreamId, Tenant, codec};
+use counterfoil_store::{Found, History, Query, Reach, Store, StoreError};
+
+use super::format::{Kept, RunHead};
+
+/// Runs in these states are over for good. One whose undo failed waits for a person.
+pub const ENDS: [&str; 4] = ["completed", "failed", "cancelled", "compensated"];
+const OPEN: [&str; 5] = ["running", "waiting", "cancelling", "compensating", "compensation_failed"];
+
+/// A finished run, whole.
+pub struct Gathered {
+    pub head: RunHead,
+    /// In the order of the ledger.
+    pub records: Vec<Kept>,
+}
+
+/// Why a run stays.
+pub type Stays = String;
+
+/// Runs that others, which have not ended, came from or belong to.
+pub async fn needed(store: &dyn Store, tenant: &Tenant) -> Result<BTreeSet<RunId>, StoreError> {
+    let mut needed = BTreeSet::new();
+    let mut below = None;
+    loop {
+        let query = Query { kind: StreamKind::Run, states: OPEN.to_vec(), below, limit: 500, ..Query::effects(tenant.clone()) };
+        let page = store.search(query).await?;
+        for found in &page.found {
+            let history = store.load(found.stream, Reach::Whole).await?;
+            let Some(Ok((started, _))) = history.records.first().map(|first| Run::begun(&first.body)) else { continue };
+            needed.extend(started.parent.iter().map(|parent| parent.run.clone()));
+            needed.extend(started.forked.iter().map(|forked| forked.run.clone()));
+            needed.extend(children(&history));
+        }
+        below = page.next;
+        if below.is_none() {
+            return Ok(needed);
+        }
+    }
+}
+
+/// The runs that are steps of this one.
+fn children(history: &History) -> Vec<RunId> {
+    let entries = history.records.iter().filter_map(|record| codec::decode::<RunEntry>(&record.body).ok()).flatten();
+    entries
+        .filter_map(|entry| match entry {
+            RunEntry::StepBegan { what: Began::Child { run }, .. } => Some(run),
+            _ => None,
+        })
+        .collect()
+}
+
+pub async fn gather(store: &dyn Store, tenant: &Tenant, found: &Found) -> Result<Result<Gathered, Stays>, StoreError> {
+    let history = store.load(found.stream, Reach::Whole).await?;
+    let run = match folded(&history) {
+        Ok(run) => run,
+        Err(why) => return Ok(Err(why)),
+    };
+    let Some((ended, _)) = &run.end else { return Ok(Err("it has not ended".into())) };
+    let head =
+        RunHead { run: run.started.run.clone(), workflow: run.started.workflow.clone(), state: run.state().word().into(), ended: *ended };
+    let mut records = Vec::new();
+    if run.started.by == By::Plan {
+        let stream = StreamId::definition(tenant, &run.started.definition);
+        keep(stream, StreamKind::Workflow, &store.load(stream, Reach::Whole).await?, &mut records);
+    }
+    let chain = StreamId::chain(tenant, Some(&run.started.run));
+    let chained = store.load(chain, Reach::Whole).await?;
+    let mut keys: BTreeSet<Digest32> = effects_of(&history).collect();
+    let follows = receipt::follow(ChainHead::default(), chained.records.iter().map(|record| record.body.as_str()));
+    match follows {
+        Ok((_, receipts)) => keys.extend(receipts.into_iter().map(|receipt| receipt.effect)),
+        Err(error) => return Ok(Err(format!("its receipts do not hold: {error}"))),
+    }
+    keep(chain, StreamKind::Chain, &chained, &mut records);
+    keep(found.stream, StreamKind::Run, &history, &mut records);
+    let mut waiting: Vec<Digest32> = keys.iter().copied().collect();
+    while let Some(key) = waiting.pop() {
+        let stream = StreamId::effect(&key);
+        let history = store.load(stream, Reach::Whole).await?;
+        let mut effect = Effect::absent(key);
+        for record in &history.records {
+            if let Err(error) = effect.apply_body(&record.body) {
+                return Ok(Err(format!("its effect {key} cannot be read: {error}")));
+            }
+            // What undoes an effect is one of its own.
+            let entries = codec::decode::<Entry>(&record.body).into_iter().flatten();
+            waiting.extend(entries.filter_map(|entry| match entry {
+                Entry::UndoStarted { undo, .. } => keys.insert(undo).then_some(undo),
+                _ => None,
+            }));
+        }
+        if effect.latest().is_some() && effect.summary().open {
+            return Ok(Err(format!("its effect {key} is {}", effect.state.word())));
+        }
+        keep(stream, StreamKind::Effect, &history, &mut records);
+    }
+    records.sort_by_key(|kept| (kept.position, kept.stream));
+    Ok(Ok(Gathered { head, records }))
+}
+
+fn keep(stream: StreamId, kind: StreamKind, history: &History, records: &mut Vec<Kept>) {
+    records.extend(history.records.iter().map(|record| Kept {
+        stream: Digest32(stream.0),
+        kind: kind as u8,
+        version: record.version.0,
+        position: record.position.0,
+        at: record.at,
+        body: record.body.clone(),
+    }));
+}
+
+fn effects_of(history: &History) -> impl Iterator<Item = Digest32> {
+    let entries = history.records.iter().filter_map(|record| codec::decode::<RunEntry>(&record.body).ok()).flatten();
+    entries.filter_map(|entry| match entry {
+        RunEntry::StepBegan { what: Began::Effect { key, pure: false, .. }, .. } => Some(key),
+        _ => None,
+    })
+}
+
+fn folded(history: &History) -> Result<Run, String> {
+    let mut run: Option<Run> = None;
+    for record in &history.records {
+        let read = match &mut run {
+            Some(run) => run.apply_body(&record.body),
+            None => Run::begun(&record.body).and_then(|(started, rest)| run.insert(Run::new(started, None)).apply(&rest)),
+        };
+        read.map_err(|error| format!("it cannot be read: {error}"))?;
+    }
+    run.ok_or_else(|| "it has no records".into())
+}
