@@ -12,6 +12,7 @@ mod crashes;
 mod disks;
 mod flushes;
 mod http;
+mod injected;
 mod keys;
 mod kill_loop;
 mod lab;
