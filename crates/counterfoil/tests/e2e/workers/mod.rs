@@ -5,6 +5,7 @@
 
 mod breaking;
 mod cutting;
+mod injecting;
 mod killing;
 mod lending;
 mod limiting;
