@@ -32,10 +32,16 @@ pub enum StreamKind {
     Workflow = 13,
     /// When a workflow runs again and again.
     Schedule = 14,
+    /// 256 hashes of the log of receipts.
+    Tile = 15,
+    /// Signed heads of that log.
+    Head = 16,
+    /// The public keys they are signed with.
+    Key = 17,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Effect,
         Self::Chain,
         Self::Breaker,
@@ -50,6 +56,9 @@ impl StreamKind {
         Self::Run,
         Self::Workflow,
         Self::Schedule,
+        Self::Tile,
+        Self::Head,
+        Self::Key,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
