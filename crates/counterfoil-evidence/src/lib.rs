@@ -7,6 +7,7 @@
 pub mod bundle;
 pub mod ends;
 pub mod fault;
+pub mod file;
 pub mod head;
 pub mod keys;
 pub mod merkle;

@@ -21,6 +21,7 @@ use counterfoil_store::{Position, Reach, StoreError, Version};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::tile::Added;
 use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError};
 use crate::runtime::Runtime;
