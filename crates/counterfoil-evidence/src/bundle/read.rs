@@ -4,6 +4,7 @@
 //! that shows that something is missing, doubled or out of order.
 
 use counterfoil_core::ids::Digest32;
+use counterfoil_core::json_text;
 
 use super::{Line, START};
 use crate::fault::Fault;
@@ -39,6 +40,10 @@ pub fn lines(text: &str) -> Lines<'_> {
                 number = line.line;
             }
             Ok(line) => {
+                // Nothing follows it that has its hash: it must have its one form.
+                if line.seal.is_some() && json_text::to_string(&line).as_deref() != Ok(text) {
+                    faults.push(Fault::new(at, "seal", "it is not written as it should be"));
+                }
                 faults.extend(broken(&line, at, number, last, read.last()));
                 number = line.line;
                 read.push(Read { at, line });
