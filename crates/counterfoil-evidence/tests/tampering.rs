@@ -6,10 +6,9 @@ mod common;
 mod tamper;
 
 use common::{Story, secret};
-use counterfoil_evidence::Fault;
 use counterfoil_evidence::bundle::root_of;
 use counterfoil_evidence::file::verify;
-use tamper::{Rng, Tampered, tampered};
+use tamper::{Rng, tampered};
 
 fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
@@ -24,15 +23,10 @@ fn every_change_of_a_bundle_is_found_and_its_spot_is_named() {
         let (good, other) = (&stories[rng.below(stories.len())], &stories[rng.below(stories.len())]);
         let told = verify(good.as_bytes(), &[secret().public()]);
         assert!(told.is_ok(), "an untouched bundle holds: {told:?}");
-        let Tampered { what, bytes, lines } = tampered(good, other, &mut rng);
-        let place = || format!("round {round} of seed {seed}: {what}");
-        let faults = verify(&bytes, &[secret().public()]).expect_err(&place());
-        let named = |fault: &Fault| match (&lines, fault.line) {
-            (Some(lines), Some(line)) => lines.contains(&line),
-            (Some(_), None) => false,
-            (None, line) => line.is_none(),
-        };
-        assert!(faults.iter().any(named), "{}: nothing is said of lines {lines:?}: {faults:?}", place());
+        let changed = tampered(good, other, &mut rng);
+        let place = || format!("round {round} of seed {seed}: {}", changed.what);
+        let faults = verify(&changed.bytes, &[secret().public()]).expect_err(&place());
+        assert!(changed.is_named(&faults), "{}: nothing is said of lines {:?}: {faults:?}", place(), changed.lines);
     }
 }
 

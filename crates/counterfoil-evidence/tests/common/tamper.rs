@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use counterfoil_evidence::Fault;
+
 /// SplitMix64: small, and the same everywhere.
 pub struct Rng(pub u64);
 
@@ -25,6 +27,17 @@ pub struct Tampered {
     pub bytes: Vec<u8>,
     /// Lines of the changed file, from 1. A cut end has none: then the end is named.
     pub lines: Option<RangeInclusive<u64>>,
+}
+
+impl Tampered {
+    /// Whether one of these is where it was changed.
+    pub fn is_named(&self, faults: &[Fault]) -> bool {
+        faults.iter().any(|fault| match (&self.lines, fault.line) {
+            (Some(lines), Some(line)) => lines.contains(&line),
+            (Some(_), None) => false,
+            (None, line) => line.is_none(),
+        })
+    }
 }
 
 /// `other`: a bundle of another run, signed with the same key.

@@ -48,9 +48,16 @@ pub struct Log {
     keys: Vec<Introduced>,
     heads: Vec<Kept>,
     tiles: BTreeMap<TileId, Vec<Digest32>>,
+    /// For each leaf, the head that its tile says is the first above it.
+    sealed_by: Vec<u64>,
     streams: Set,
     /// The receipts, in the order of the ledger, each with the position of its record.
     leaves: Vec<(Digest32, u64)>,
+    /// The newest head that a tile speaks of, and how many heads there are: both from the ledger's order, in which a sealing is one append.
+    spoken_of: u64,
+    met: u64,
+    /// For each head, the record that brought the last of its leaves.
+    reached: Vec<(StreamId, u64)>,
     problems: Vec<Problem>,
 }
 
@@ -84,7 +91,14 @@ impl Log {
             let mut hashes = Vec::new();
             for (version, body) in log.bodies(store, StreamId::tile(tile.level, tile.index)).await? {
                 match codec::decode::<Added>(&body) {
-                    Ok(added) => hashes.extend(added.into_iter().flat_map(|added| added.hashes)),
+                    Ok(added) => {
+                        for added in added {
+                            if tile.level == 0 {
+                                log.sealed_by.extend(added.hashes.iter().map(|_| added.head));
+                            }
+                            hashes.extend(added.hashes);
+                        }
+                    }
                     Err(error) => log.problem(format!("{}, record {version}", name(tile)), error.to_string()),
                 }
             }
@@ -122,12 +136,23 @@ impl Log {
             let place = format!("position {}: record {} of stream {stream}", record.position.0, record.version.0);
             self.problem(place, "it belongs to the log of receipts, and has no place in it");
         }
+        match summary.kind {
+            StreamKind::Head => self.met += 1,
+            StreamKind::Tile => {
+                let heads = codec::decode::<Added>(&record.body).unwrap_or_default().into_iter().map(|added| added.head);
+                self.spoken_of = heads.fold(self.spoken_of, u64::max);
+            }
+            _ => {}
+        }
         if summary.kind != StreamKind::Chain {
             return;
         }
         // One that cannot be read is told with its chain.
         for text in receipt::texts(&record.body).unwrap_or_default() {
             self.leaves.push((leaf_hash(text.as_bytes()), record.position.0));
+        }
+        while self.heads.get(self.reached.len()).is_some_and(|kept| kept.head.size <= self.leaves.len() as u64) {
+            self.reached.push((*stream, record.version.0));
         }
     }
 
@@ -189,6 +214,10 @@ impl Log {
 
     /// Every receipt at its leaf, and every tile above them.
     fn check_leaves(&mut self) {
+        if self.met < self.spoken_of {
+            let problem = format!("tiles were sealed with it, and the ledger has {} heads only", self.met);
+            self.problem(format!("head {}", self.spoken_of), problem);
+        }
         let Some(newest) = self.heads.last().cloned() else { return };
         let size = newest.head.size;
         if (self.leaves.len() as u64) < size {
@@ -251,6 +280,24 @@ impl Log {
                     kept.head.size,
                     tree.root()
                 ));
+            }
+        }
+        for (kept, (stream, version)) in self.heads.iter().zip(&self.reached) {
+            if (kept.covered.stream.0, kept.covered.version) != (stream.0, *version) {
+                let (covered, said) = (format!("record {version} of stream {stream}"), &kept.covered);
+                let problem = format!("its last receipt is in {covered}; it says record {} of stream {}", said.version, said.stream);
+                problems.push(Problem { place: format!("head {}", kept.number), problem });
+            }
+        }
+        // The first head above each leaf.
+        let mut heads = self.heads.iter().peekable();
+        for (leaf, said) in (0..).zip(&self.sealed_by) {
+            while heads.next_if(|kept| kept.head.size <= leaf).is_some() {}
+            let Some(first) = heads.peek() else { break };
+            if first.number != *said {
+                let problem = format!("leaf {leaf} is first under head {}, and its tile says head {said}", first.number);
+                problems.push(Problem { place: name(TileId::of_leaf(leaf).0), problem });
+                break;
             }
         }
         self.problems.extend(problems);
