@@ -416,6 +416,18 @@ impl StreamId {
     pub fn schedule(tenant: &Tenant, name: &ScheduleName) -> Self {
         Self::tagged("counterfoil/schedule/1", &[tenant.as_str(), name.as_str()])
     }
+    /// 256 hashes of the log of receipts: of leaves, or of what is above them.
+    pub fn tile(level: u32, index: u64) -> Self {
+        Self::tagged("counterfoil/tile/1", &[&level.to_string(), &index.to_string()])
+    }
+    /// Signed heads of the log, 256 to a stream: so that each is found at once, and the newest soon.
+    pub fn heads(segment: u64) -> Self {
+        Self::tagged("counterfoil/heads/1", &[&segment.to_string()])
+    }
+    /// The public keys that heads were signed with, in their order.
+    pub fn keys() -> Self {
+        Self::tagged("counterfoil/keys/1", &[])
+    }
     /// What is left of a run that was moved to an archive.
     pub fn archived(tenant: &Tenant, run: &RunId) -> Self {
         Self::tagged("counterfoil/archived/1", &[tenant.as_str(), run.as_str()])

@@ -32,12 +32,18 @@ pub enum StreamKind {
     Workflow = 13,
     /// When a workflow runs again and again.
     Schedule = 14,
+    /// 256 hashes of the log of receipts.
+    Tile = 15,
+    /// Signed heads of that log.
+    Head = 16,
+    /// The public keys they are signed with.
+    Key = 17,
     /// Where a run went that was moved to an archive.
     Archived = 18,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Effect,
         Self::Chain,
         Self::Breaker,
@@ -52,6 +58,9 @@ impl StreamKind {
         Self::Run,
         Self::Workflow,
         Self::Schedule,
+        Self::Tile,
+        Self::Head,
+        Self::Key,
         Self::Archived,
     ];
 

@@ -190,6 +190,7 @@ fn chain() -> String {
         outcome: "done",
         result: json("null").digest(),
         by: by.map(str::to_owned),
+        why: None,
         started: AT,
         ended: AT + Duration::from_micros(1_234),
     };

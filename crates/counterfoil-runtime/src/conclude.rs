@@ -17,7 +17,7 @@ use counterfoil_core::redact::{Salt, holds_digest, redact_json, scrub, scrub_jso
 use counterfoil_core::retry::{self, Series};
 use counterfoil_core::{EffectKey, Failure, Json, Outcome, Success, Timestamp};
 
-use crate::ledger::{Ending, Ledger, LedgerError, Permit, Reported, Sealed, evidence, next_receipt};
+use crate::ledger::{Ending, Ledger, LedgerError, Permit, Reported, Said, Sealed, evidence, next_receipt};
 use crate::liveness::Unsettled;
 use crate::registry::Registered;
 use crate::reports::Report;
@@ -216,7 +216,7 @@ pub(crate) async fn probed(
         ProbeAnswer::Happened(success) => {
             let result = redacted(tool, invocation, &success.result, salt);
             let undo = undo_call(tool, invocation, &result);
-            let sealed = Sealed { outcome: "probed_happened", result: result.digest(), by: None, started: now, ended: now };
+            let sealed = Sealed { outcome: "probed_happened", result: result.digest(), said: None, started: now, ended: now };
             (Probed::Happened { result, undo, receipt: next_receipt(effect) }, Some(sealed))
         }
         ProbeAnswer::DidNotHappen => (Probed::DidNotHappen, None),
@@ -229,7 +229,7 @@ pub(crate) async fn probed(
 pub(crate) fn seal_of_fact(entry: &Entry) -> Option<Sealed<'_>> {
     match entry {
         Entry::Denied { at, by, why, .. } => {
-            Some(Sealed { outcome: "denied", result: Digest32::of(why.as_bytes()), by: Some(by), started: *at, ended: *at })
+            Some(Sealed { outcome: "denied", result: Digest32::of(why.as_bytes()), said: Some(Said { by, why }), started: *at, ended: *at })
         }
         _ => None,
     }

@@ -20,7 +20,9 @@ use counterfoil_core::run::RunFoldError;
 use counterfoil_core::settled::Settled;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Effect, EffectKey, Entry, Lane, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
-use counterfoil_store::{AppendError, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
+use counterfoil_store::{
+    AppendError, Batch, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write,
+};
 use thiserror::Error;
 
 pub use self::permit::{Claiming, Holding, Lease, Permit};
@@ -113,11 +115,19 @@ impl Reported {
     }
 }
 
+/// Somebody's word, with the reason.
+#[derive(Clone, Copy)]
+pub struct Said<'a> {
+    pub by: &'a str,
+    pub why: &'a str,
+}
+
 /// Who ended an effect, and when: what a receipt says beside the effect's own facts.
 pub struct Sealed<'a> {
     pub outcome: &'static str,
     pub result: Digest32,
-    pub by: Option<&'a str>,
+    /// Who says so, and why, where it was not the tool.
+    pub said: Option<Said<'a>>,
     pub started: Timestamp,
     pub ended: Timestamp,
 }
@@ -367,7 +377,7 @@ impl Ledger {
             };
             let receipt = ReceiptId::new(&effect.key, effect.version + 1);
             let entry = Entry::Late(Late { fence: holding.lease.fence, at, outcome: outcome.clone(), receipt });
-            let sealed = Sealed { outcome: word, result, by: None, started: holding.started, ended: at };
+            let sealed = Sealed { outcome: word, result, said: None, started: holding.started, ended: at };
             match self.record(&effect, vec![entry], Some(sealed)).await {
                 Err(LedgerError::Conflict) => continue,
                 // This claim has already said what it had to say: a report is recorded once.
@@ -557,6 +567,20 @@ impl Ledger {
         self.off_thread(move |store, now| Box::pin(async move { store.prune(now, limit).await })).await
     }
 
+    /// The newest position: what an append of nothing is answered with. Everything up to it is visible.
+    pub async fn end(&self) -> Result<Position, LedgerError> {
+        self.off_thread(|store, _| {
+            Box::pin(async move {
+                match store.append(&Batch::default()).await {
+                    Ok(position) => Ok(position),
+                    Err(AppendError::Store(error)) => Err(error),
+                    Err(AppendError::Conflict { .. }) => unreachable!("a batch without writes meets nobody"),
+                }
+            })
+        })
+        .await
+    }
+
     /// Every stream of one kind, by its newest record.
     pub async fn all_of(&self, query: Query) -> Result<Vec<Found>, LedgerError> {
         let mut found = Vec::new();
@@ -605,7 +629,7 @@ fn seal_of(outcome: &Ended, started: Timestamp, ended: Timestamp) -> Option<Seal
         Ended::Retry { failure, receipt: Some(_), .. } => ("retry_exhausted", digest_of(failure)),
         Ended::Retry { receipt: None, .. } | Ended::Unknown { .. } => return None,
     };
-    Some(Sealed { outcome: word, result, by: None, started, ended })
+    Some(Sealed { outcome: word, result, said: None, started, ended })
 }
 
 pub fn digest_of(failure: &counterfoil_core::Failure) -> Digest32 {
@@ -625,7 +649,8 @@ fn draft(effect: &Effect, sealed: Sealed<'_>) -> Draft {
         spec: spec_hash(&opened.tool, &opened.args),
         outcome: sealed.outcome,
         result: sealed.result,
-        by: sealed.by.map(str::to_owned),
+        by: sealed.said.map(|said| said.by.to_owned()),
+        why: sealed.said.map(|said| Digest32::of(said.why.as_bytes())),
         started: sealed.started,
         ended: sealed.ended,
     }

@@ -17,7 +17,7 @@ use counterfoil_store::Write;
 use thiserror::Error;
 
 use crate::answer::Answer;
-use crate::ledger::{LedgerError, Sealed, digest_of, next_receipt};
+use crate::ledger::{LedgerError, Said, Sealed, digest_of, next_receipt};
 use crate::observe;
 use crate::registry::Registered;
 use crate::runtime::{Runtime, Task, Told};
@@ -37,6 +37,10 @@ pub struct Operator {
 impl Operator {
     pub fn new(by: impl Into<String>, why: impl Into<String>) -> Self {
         Self { by: by.into(), why: why.into(), beside: Beside::default() }
+    }
+
+    pub(crate) fn said(&self) -> Said<'_> {
+        Said { by: &self.by, why: &self.why }
     }
 
     /// With writes that hold or fall with what the operator does: the record of the request that asked for it.
@@ -162,7 +166,7 @@ impl Runtime {
             };
             let receipt = next_receipt(effect);
             let entry = Entry::Resolved { at: now, by: operator.by.clone(), why: operator.why.clone(), verdict, receipt };
-            Some((entry, Some(Sealed { outcome: word, result, by: Some(&operator.by), started: now, ended: now })))
+            Some((entry, Some(Sealed { outcome: word, result, said: Some(operator.said()), started: now, ended: now })))
         })
         .await
     }
@@ -206,7 +210,7 @@ impl Runtime {
             }
             let entry = Entry::Denied { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt: next_receipt(effect) };
             let result = Digest32::of(operator.why.as_bytes());
-            Some((entry, Some(Sealed { outcome: "denied", result, by: Some(&operator.by), started: now, ended: now })))
+            Some((entry, Some(Sealed { outcome: "denied", result, said: Some(operator.said()), started: now, ended: now })))
         })
         .await
     }
@@ -243,7 +247,10 @@ impl Runtime {
                 let receipt = next_receipt(effect);
                 let entry = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
                 let result = Digest32::of(operator.why.as_bytes());
-                open.then_some((entry, Some(Sealed { outcome: "cancelled", result, by: Some(&operator.by), started: now, ended: now })))
+                open.then_some((
+                    entry,
+                    Some(Sealed { outcome: "cancelled", result, said: Some(operator.said()), started: now, ended: now }),
+                ))
             })
             .await?;
         self.inner.heartbeat.lose(&key);
@@ -343,7 +350,7 @@ impl Runtime {
         while matches!(effect.state, State::Undoing { .. }) {
             let now = self.inner.clock.now();
             let entry = Entry::UndoFinished { at: now, undo: *undo, failure: failure.clone(), receipt: next_receipt(&effect) };
-            let sealed = Sealed { outcome: word, result, by: None, started: now, ended: now };
+            let sealed = Sealed { outcome: word, result, said: None, started: now, ended: now };
             match self.inner.ledger.record(&effect, vec![entry], Some(sealed)).await {
                 Ok(_) => {
                     observe::compensation_ended(failure.is_none(), now.since(since));

@@ -44,6 +44,9 @@ pub struct Global {
     /// The ledger, instead of the one the config names: sqlite:FILE, postgres://…, redis://… or memory:
     #[arg(long, global = true, env = "COUNTERFOIL_STORE", value_name = "URL")]
     pub store: Option<String>,
+    /// Where the key that signs heads and bundles is kept [default: .counterfoil/keys beside the config]
+    #[arg(long, global = true, env = "COUNTERFOIL_KEYS", value_name = "DIR")]
+    pub keys: Option<PathBuf>,
     /// Print JSON on stdout
     #[arg(long, global = true)]
     pub json: bool,
@@ -136,8 +139,11 @@ pub enum Command {
     Mode(ModeArgs),
     /// Look once at everything that is due: lost workers, open doubts, approved calls, interrupted undos, runs
     Recover,
-    /// The receipts of a run or of a tenant: list, verify
+    /// Receipts, and evidence for those who were not there: list, show, verify, export, prove, seal
+    #[command(after_long_help = RECEIPTS_EXAMPLES)]
     Receipts(ReceiptsArgs),
+    /// The keys that heads and bundles are signed with: generate, show, rotate
+    Keys(KeysArgs),
     /// The bearer tokens that callers over HTTP present: create, list, revoke
     #[command(after_long_help = TOKENS_EXAMPLES)]
     Tokens(TokensArgs),
@@ -840,6 +846,12 @@ pub enum StoreCommand {
     Check {
         /// The ledger to check [default: the config's]
         url: Option<String>,
+        /// A public key that the newest head must be signed with, or one that it vouches for
+        #[arg(long, value_name = "PUB")]
+        key: Vec<String>,
+        /// A head that was kept elsewhere: the ledger must still begin with what it is of
+        #[arg(long, value_name = "FILE")]
+        head: Option<PathBuf>,
     },
 }
 
@@ -849,17 +861,159 @@ pub struct ReceiptsArgs {
     pub command: ReceiptsCommand,
 }
 
+const RECEIPTS_EXAMPLES: &str = "\
+Examples:
+  counterfoil receipts export trip-7 -o trip-7.evidence              all of a run, for whoever was not there
+  counterfoil receipts verify trip-7.evidence --key 3d4017c3…        needs no ledger and no config, only that key
+  counterfoil receipts prove RECEIPT -o receipt.proof                one receipt, and nothing else of the ledger
+  counterfoil receipts seal -o head.json                             keep it elsewhere; later:
+  counterfoil receipts verify --head head.json                       nothing was taken out of the ledger since
+
+`counterfoil keys show` prints the public key that goes to whoever verifies.";
+
 #[derive(Debug, Subcommand)]
 pub enum ReceiptsCommand {
-    /// The receipts of a run, or of the calls outside runs, in order; the chain is verified on the way
-    List {
-        #[arg(long)]
-        run: Option<String>,
+    /// The receipts of a run, of an effect, or of the calls outside runs, in order; a chain is verified on the way
+    List(ReceiptsListArgs),
+    /// One receipt in full, and whether it is under a head
+    Show(ReceiptArgs),
+    /// Verify a file of evidence; without one, the chains and the log of this ledger
+    Verify(ReceiptsVerifyArgs),
+    /// Write all that is recorded of a run, or of one effect, into one file that anyone can verify
+    Export(ReceiptsExportArgs),
+    /// Write one receipt with the proof that it is in the log, for a third party
+    Prove(ReceiptsProveArgs),
+    /// Put what is new under a signed head; `counterfoil serve` does so by itself
+    Seal {
+        /// Also write the newest head there, to be kept elsewhere
+        #[arg(long, short = 'o', value_name = "FILE")]
+        output: Option<PathBuf>,
     },
-    /// Verify the chain of a run, or of the calls outside runs
-    Verify {
+    /// The newest signed heads of the log
+    Heads {
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: usize,
+    },
+    /// Write the proof that the log of one head begins with that of an earlier one
+    Consistency {
+        /// The number of the earlier head
+        old: u64,
+        /// That of the later one [default: the newest]
+        new: Option<u64>,
+        /// Where to write it [default: standard output]
+        #[arg(long, short = 'o', value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+}
+
+/// Which receipts.
+#[derive(Debug, Args)]
+pub struct ReceiptsOf {
+    /// Of this run
+    #[arg(long)]
+    pub run: Option<String>,
+    /// Of this effect: its 64 digits
+    #[arg(long, value_name = "KEY")]
+    pub effect: Option<String>,
+    /// Of the call with this key of its caller's
+    #[arg(long, value_name = "KEY", requires = "tool", conflicts_with = "effect")]
+    pub key: Option<String>,
+    /// The tool that the key was given to
+    #[arg(long, requires = "key")]
+    pub tool: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptsListArgs {
+    #[command(flatten)]
+    pub of: ReceiptsOf,
+    /// Only these: done, failed, cancelled, resolved_happened, …
+    #[arg(long, value_delimiter = ',')]
+    pub outcome: Vec<String>,
+    /// At most so many, the newest
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptArgs {
+    /// Its id; with --run also its place in the run's chain: 1, 2, 3, …
+    pub receipt: String,
+    #[command(flatten)]
+    pub of: ReceiptsOf,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptsVerifyArgs {
+    /// A bundle, a proof of a receipt, or a proof of consistency
+    pub file: Option<PathBuf>,
+    /// A public key that you trust, as 64 hex digits or as a file with them; may be given several times
+    #[arg(long, value_name = "PUB")]
+    pub key: Vec<String>,
+    /// Of this ledger: the chain of this run only, and the log
+    #[arg(long, conflicts_with = "file")]
+    pub run: Option<String>,
+    /// Of this ledger: it must still begin with what this head is of (`receipts seal -o`)
+    #[arg(long, conflicts_with = "file", value_name = "FILE")]
+    pub head: Option<PathBuf>,
+    /// Whether this receipt is of the call with --tool and --args, as they are stored
+    #[arg(long, conflicts_with = "file", requires_all = ["tool", "args"], value_name = "ID")]
+    pub receipt: Option<String>,
+    /// The effect of that receipt, by which it is found at once
+    #[arg(long, requires = "receipt", value_name = "KEY")]
+    pub effect: Option<String>,
+    #[arg(long, requires = "receipt")]
+    pub tool: Option<String>,
+    /// JSON, @FILE, or - for standard input
+    #[arg(long, requires = "receipt", value_name = "JSON")]
+    pub args: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct ReceiptsExportOf {
+    /// The run
+    pub run: Option<String>,
+    /// Of one effect instead: its 64 digits
+    #[arg(long, value_name = "KEY")]
+    pub effect: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptsExportArgs {
+    #[command(flatten)]
+    pub of: ReceiptsExportOf,
+    /// Where to write it [default: standard output]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptsProveArgs {
+    #[command(flatten)]
+    pub receipt: ReceiptArgs,
+    /// Where to write it [default: standard output]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make the first key of this ledger (whatever needs one makes it by itself)
+    Generate,
+    /// The public keys of this ledger, old and new: hand the newest to whoever verifies
+    Show,
+    /// Begin with a new key; what was signed with the old one stays valid
+    Rotate {
+        /// The private key is lost: nobody vouches for the new one
         #[arg(long)]
-        run: Option<String>,
+        lost: bool,
     },
 }
 

@@ -29,6 +29,7 @@
 pub mod archive;
 pub mod check;
 pub mod compose;
+pub mod keyring;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use counterfoil_store::sqlite::Sqlite;
 use thiserror::Error;
 
 pub use counterfoil_core as core;
+pub use counterfoil_evidence as evidence;
 pub use counterfoil_runtime as runtime;
 pub use counterfoil_runtime::engine::durable;
 pub use counterfoil_store as store;

@@ -54,6 +54,7 @@ async fn run(cli: &Cli) -> anyhow::Result<output::Exit> {
         Command::Mode(args) => commands::mode::run(global, args).await,
         Command::Recover => commands::recover::run(global).await,
         Command::Receipts(args) => commands::receipts::run(global, args).await,
+        Command::Keys(args) => commands::keys::run(global, args).await,
         Command::Tokens(args) => commands::tokens::run(global, args).await,
         Command::Doctor => commands::doctor::run(global).await,
         Command::Backup(args) => commands::backup::run(global, args).await,

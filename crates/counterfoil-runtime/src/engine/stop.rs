@@ -77,7 +77,7 @@ impl Runtime {
         let receipt = next_receipt(&effect);
         let cancelled = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
         let result = Digest32::of(operator.why.as_bytes());
-        let sealed = Sealed { outcome: "cancelled", result, by: Some(&operator.by), started: now, ended: now };
+        let sealed = Sealed { outcome: "cancelled", result, said: Some(operator.said()), started: now, ended: now };
         match self.inner.ledger.record(&effect, vec![opened, cancelled], Some(sealed)).await {
             Ok(_) => Ok(true),
             Err(LedgerError::Conflict) => Ok(false),

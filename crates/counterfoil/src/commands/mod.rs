@@ -10,6 +10,7 @@ pub mod effects;
 pub mod flush;
 pub mod house;
 pub mod init;
+pub mod keys;
 pub mod mode;
 pub mod progress;
 pub mod receipts;

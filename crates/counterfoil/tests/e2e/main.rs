@@ -10,6 +10,7 @@ mod backups;
 mod breakers;
 mod crashes;
 mod disks;
+mod evidence;
 mod flushes;
 mod http;
 mod injected;
