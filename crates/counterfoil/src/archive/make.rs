@@ -173,7 +173,9 @@ async fn let_go(
 ) -> Result<Result<(), String>, ArchiveError> {
     let own = StreamId::run(&wanted.tenant, &run.head.run);
     let mut versions: Map<Version> = Map::default();
-    for kept in run.records.iter().filter(|kept| kept.kind() != Some(StreamKind::Workflow)) {
+    // Other runs have the same definition; and receipts stay, for they are links of the log that proves all others.
+    let stays = |kind| matches!(kind, Some(StreamKind::Workflow | StreamKind::Chain));
+    for kept in run.records.iter().filter(|kept| !stays(kept.kind())) {
         versions.insert(kept.stream(), Version(kept.version));
     }
     let mut tombstones: Vec<Tombstone> = versions.into_iter().map(|(stream, version)| Tombstone { stream, version }).collect();

@@ -52,6 +52,7 @@ fn finished_runs_move_and_what_is_left_answers_as_before() {
         process.kill();
     }
     let acted = lab.world.acted("/charge");
+    assert_eq!(lab.run(&["receipts", "seal"]).code, EXIT_DONE);
     let made = lab.json(&ARCHIVE);
     assert_eq!((made.code, made.at("/moved"), made.at("/archive/runs")), (EXIT_DONE, json!(4), json!(4)), "{made:?}");
     // What is archived is gone from the lists, says where it went, and is not free.
@@ -65,6 +66,7 @@ fn finished_runs_move_and_what_is_left_answers_as_before() {
     assert_eq!(lab.world.acted("/charge"), acted, "nothing was done again");
     assert_eq!(lab.run(&["store", "check"]).code, EXIT_DONE);
     assert_eq!(lab.run(&["receipts", "verify"]).code, EXIT_DONE);
+    assert_eq!(lab.run(&["receipts", "verify", "--run", "good-1"]).code, EXIT_DONE, "its receipts are links of the log");
     // The same command again has nothing to do; another date is another archive.
     let again = lab.json(&ARCHIVE);
     assert_eq!(
