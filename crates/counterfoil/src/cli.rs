@@ -508,6 +508,12 @@ pub enum WorkflowsCommand {
     Schema,
 }
 
+const VERIFY_HELP: &str = "\
+Asks by the `verify` of its tool; file tools look at the file without one.
+
+Exit code 0: it agrees (verified), or there is nothing to ask (unverified). 5: it could not be asked (unavailable), or it is in doubt whether it
+happened. 8: the world has drifted; what was expected and what was found is printed.";
+
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
     #[command(subcommand)]
@@ -631,6 +637,12 @@ pub enum EffectsCommand {
     List(ListArgs),
     /// One effect with its whole history
     Show {
+        /// 64 hex digits, or the first 8 or more
+        key: String,
+    },
+    /// Ask whether the world still agrees with what was done; calls no tool, records nothing
+    #[command(after_long_help = VERIFY_HELP)]
+    Verify {
         /// 64 hex digits, or the first 8 or more
         key: String,
     },

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use counterfoil_core::effect::State;
 use counterfoil_core::policy::RetryPolicy;
 use counterfoil_core::run::Run;
-use counterfoil_core::{Call, CanonicalJson, Effect, EffectKey, Failure, Json, Outcome, StepPath, ToolName};
+use counterfoil_core::run::confirm::Finding;
+use counterfoil_core::{Call, CanonicalJson, Effect, EffectKey, Failure, Json, Outcome, StateChanged, StepPath, ToolName};
 
 use super::sight::{Seen, seen};
 use super::{RunError, book};
 use crate::ledger::LedgerError;
 use crate::registry::Registered;
 use crate::runtime::{Runtime, Task, fits};
-use crate::tool::{Invocation, ProbeAnswer, Runs, Tool, ToolFuture, UndoPlan};
+use crate::tool::{Invocation, ProbeAnswer, Recorded, Runs, Tool, ToolFuture, UndoPlan};
 use crate::workflow::{StepSpec, ToolStep, UndoStep, Workflow};
 
 /// A call that a step makes, ready to go.
@@ -175,6 +176,18 @@ impl Tool for StepTool {
 
     fn probe(&self, invocation: Invocation) -> ToolFuture<'_, ProbeAnswer> {
         self.tool.probe(invocation)
+    }
+
+    fn can_verify(&self) -> bool {
+        self.tool.can_verify()
+    }
+
+    fn verify(&self, invocation: Invocation, recorded: Recorded) -> ToolFuture<'_, Finding> {
+        self.tool.verify(invocation, recorded)
+    }
+
+    fn captured(&self, invocation: &Invocation, result: &Json) -> Option<Box<StateChanged>> {
+        self.tool.captured(invocation, result)
     }
 
     fn kept(&self) -> ToolFuture<'_, Result<Vec<EffectKey>, String>> {

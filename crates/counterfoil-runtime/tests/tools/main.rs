@@ -4,4 +4,5 @@ mod command;
 mod file;
 mod http;
 mod support;
+mod verify;
 mod world;
