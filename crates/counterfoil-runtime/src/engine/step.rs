@@ -130,7 +130,7 @@ impl Runtime {
     }
 }
 
-fn spec_of<'a>(run: &Run, workflow: &'a Workflow, step: &StepPath) -> Option<&'a ToolStep> {
+pub(super) fn spec_of<'a>(run: &Run, workflow: &'a Workflow, step: &StepPath) -> Option<&'a ToolStep> {
     match workflow.step(run.flow()?.node(step)?) {
         StepSpec::Tool(spec) => Some(spec),
         _ => None,
