@@ -67,7 +67,10 @@ impl Runtime {
                 return Ok(Rest::Elsewhere);
             }
         }
-        let (ended, drifted) = (book.lock().run.end.is_some(), book.lock().run.drifted());
+        let (ended, drifted) = {
+            let pages = book.lock();
+            (pages.run.end.is_some(), pages.run.drifted())
+        };
         let how = if ended {
             // It is only to be undone.
             None
