@@ -2,6 +2,7 @@
 
 mod command;
 mod file;
+mod github;
 mod http;
 mod support;
 mod verify;
