@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use counterfoil_core::run::Run;
-use counterfoil_core::run::StepState;
+use counterfoil_core::effect::{Effect, State};
 use counterfoil_core::run::confirm::{Check, Confirm, Confirmed, Finding, Judgement, Occasion, OnDrift};
 use counterfoil_core::run::entry::{Began, RunEntry, StepEnd};
+use counterfoil_core::run::{Owner, Run, StepState};
 use counterfoil_core::{EffectKey, StepPath, Timestamp, ToolName};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -92,6 +92,17 @@ impl Runtime {
         }
         let recorded = book.record(self, |run| run.note(&entry).map(|()| vec![entry])).await?;
         Ok(if recorded { Confirming::GoesOn } else { Confirming::Again })
+    }
+
+    /// Whether a run must be held against the world before `effect`, which is a step's of it, is dispatched by somebody who does not drive the run: its
+    /// worker may be lost, and nobody may have taken it over yet.
+    pub(super) fn to_confirm_first(&self, run: &Run, workflow: &Workflow, effect: &Effect) -> bool {
+        // A worker that left an effect in the middle may be lost, whatever its lease on the run still says.
+        let silent = matches!(effect.state, State::Running(_) | State::InDoubt(_));
+        let another = |owner: &Owner| silent && owner.worker != *self.inner.ledger.worker();
+        let lost = |owner: &Owner| another(owner) || self.now() >= owner.until || self.inner.liveness.away(&owner.worker);
+        let occasion = if run.owner.as_ref().is_some_and(lost) { Some(Occasion::TakenOver) } else { run.unconfirmed };
+        goes_on(run, self.now()) && occasion.is_some_and(|occasion| !self.to_ask(run, workflow, occasion).is_empty())
     }
 
     /// Which effects are asked about, in the order of the run. None, where no tool of them has a verifier.

@@ -87,7 +87,8 @@ impl Runtime {
         let found = self.step_of(effect).await?;
         Ok(found.map(|(run, workflow, step)| {
             let tool = spec_of(&run, &workflow, &step).and_then(|spec| self.step_tool(&run, &workflow, &step, spec));
-            let wanted = run.running.contains(&step) && run.cancel.is_none() && run.end.is_none();
+            let wanted =
+                run.running.contains(&step) && run.cancel.is_none() && run.end.is_none() && !self.to_confirm_first(&run, &workflow, effect);
             (tool, wanted)
         }))
     }
