@@ -40,7 +40,7 @@ pub use effect::{Effect, State};
 pub use entry::Entry;
 pub use ids::{Caller, EffectKey, Fence, Fingerprint, Lane, RunId, StepPath, StreamId, Tenant, ToolName, WorkerId};
 pub use mode::Mode;
-pub use outcome::{Failure, Outcome, Success};
+pub use outcome::{Failure, Outcome, StateChanged, Success};
 pub use policy::{EffectClass, OnInFlight, Policy, Repeat};
 pub use receipt::Receipt;
 pub use summary::Summary;

@@ -20,7 +20,7 @@ use counterfoil_core::entry::{Answers, Claim, Ended, Finished, Late, LateOutcome
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::limit::Spent;
 use counterfoil_core::mode::{Mode, Switched};
-use counterfoil_core::outcome::Flag;
+use counterfoil_core::outcome::{Flag, StateChanged};
 use counterfoil_core::policy::{BreakerPolicy, Rate};
 use counterfoil_core::receipt::{self, ChainHead, Draft, ReceiptId};
 use counterfoil_core::request::{Request, RequestState, Stored};
@@ -101,6 +101,16 @@ fn resolved(verdict: Verdict) -> Entry {
     Entry::Resolved { at: AT, by: "ada".into(), why: "looked at the bank".into(), verdict, receipt: receipt(9) }
 }
 
+fn changed() -> Success {
+    let state = StateChanged {
+        version: Some("7".into()),
+        etag: Some("W/\"a1\"".into()),
+        digest: Some(Digest32::of(b"what was written")),
+        reference: Some("issues/12".into()),
+    };
+    Success { state_changed: state.known(), ..Success::new(json("{}")) }
+}
+
 fn records() -> Vec<(&'static str, Entry)> {
     let by = || "ada".to_owned();
     let why = || "because".to_owned();
@@ -109,7 +119,7 @@ fn records() -> Vec<(&'static str, Entry)> {
         Flag::OutputSchemaViolated("\"id\" is missing".into()),
         Flag::Truncated { bytes: 2_000_000, sha256: Digest32::of(b"all of it") },
     ];
-    let flagged = Success { result: json("\"the first mebibyte\""), flags: flags.clone() };
+    let flagged = Success { flags: flags.clone(), ..Success::new(json("\"the first mebibyte\"")) };
     let done = |success, undo| finished(1, Ended::Done { success, undo, receipt: receipt(2) });
     let retry = |receipt| Ended::Retry { failure: full_failure(), not_before: AT + Duration::from_secs(5), receipt };
     let undo_finished = |failure| Entry::UndoFinished { at: AT, undo: call::undo_key(&key()), failure, receipt: receipt(9) };
@@ -126,6 +136,7 @@ fn records() -> Vec<(&'static str, Entry)> {
         ("finished_done", done(Success::new(json(r#"{ "id" : "ch_1", "n": 1.50e2 }"#)), undo())),
         ("finished_done_null", done(Success::new(json("null")), None)),
         ("finished_done_flagged", done(flagged, None)),
+        ("finished_done_state_changed", done(changed(), None)),
         ("finished_done_answering", answering()),
         ("finished_failed", finished(1, Ended::Failed { failure: Failure::new("http_400", "no"), receipt: receipt(2) })),
         (
@@ -136,8 +147,12 @@ fn records() -> Vec<(&'static str, Entry)> {
         ("finished_retry_exhausted", finished(1, retry(Some(receipt(2))))),
         ("finished_unknown", finished(1, Ended::Unknown { failure: full_failure(), not_before: AT })),
         ("lost", Entry::Lost { fence: Fence(1), at: AT, why: why() }),
-        ("late_done", late(LateOutcome::Done { result: json("false"), flags: Vec::new(), undo: undo() })),
-        ("late_done_flagged", late(LateOutcome::Done { result: json("\"\""), flags, undo: None })),
+        ("late_done", late(LateOutcome::Done { result: json("false"), flags: Vec::new(), state_changed: None, undo: undo() })),
+        ("late_done_flagged", late(LateOutcome::Done { result: json("\"\""), flags, state_changed: None, undo: None })),
+        (
+            "late_done_state_changed",
+            late(LateOutcome::Done { result: json("1"), flags: Vec::new(), state_changed: changed().state_changed, undo: None }),
+        ),
         ("late_not_done", late(LateOutcome::NotDone(full_failure()))),
         ("late_unknown", late(LateOutcome::Unknown(Failure::new("panic", "handler")))),
         ("probed_happened", Entry::Probed { at: AT, answer: Probed::Happened { result: json("null"), undo: undo(), receipt: receipt(3) } }),

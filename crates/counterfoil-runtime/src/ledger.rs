@@ -664,7 +664,7 @@ pub fn next_receipt(effect: &Effect) -> ReceiptId {
 /// An outcome as evidence, with the undo call it would have had.
 pub fn evidence(outcome: &Outcome, undo: Option<UndoCall>) -> LateOutcome {
     match outcome.clone().into() {
-        LateOutcome::Done { result, flags, .. } => LateOutcome::Done { result, flags, undo },
+        LateOutcome::Done { result, flags, state_changed, .. } => LateOutcome::Done { result, flags, state_changed, undo },
         other => other,
     }
 }

@@ -9,6 +9,7 @@ pub mod app;
 pub mod ask;
 mod breakers;
 mod call;
+mod confirm;
 mod docs;
 mod effects;
 mod events;

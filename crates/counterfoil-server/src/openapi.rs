@@ -25,6 +25,7 @@ const PARTS: [&str; 19] = [
     include_str!("openapi/schedules.json"),
     include_str!("openapi/runs.json"),
     include_str!("openapi/run_changes.json"),
+    include_str!("openapi/confirm.json"),
     include_str!("openapi/run_schemas.json"),
     include_str!("openapi/run_problems.json"),
     include_str!("openapi/approvals.json"),

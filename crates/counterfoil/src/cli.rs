@@ -25,7 +25,8 @@ Exit codes:
   4  failed: it certainly did not happen
   5  in doubt: it may or may not have happened, and will not be run again on a guess
   6  pending: still running, or waiting for approval
-  7  cancelled";
+  7  cancelled
+  8  drifted: the world, or a changed definition, no longer agrees with the record (`runs replay`, `effects verify`)";
 
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil", version, about = ABOUT, long_about = LONG_ABOUT, after_long_help = EXIT_CODES, propagate_version = true)]
@@ -380,8 +381,18 @@ pub enum RunsCommand {
     },
     /// Follow a run until it has ended, without working on it
     Watch { run: String },
-    /// Go on with a run, to its end
+    /// Go on with a run, to its end; what it did is held against the world first
     Resume { run: String },
+    /// Hold what a run did against the world, dry: calls no tool, records nothing; of any run, also long after it ended
+    #[command(after_long_help = REPLAY_HELP)]
+    Replay {
+        run: String,
+        /// Also hold its record against this workflow file
+        #[arg(long, value_name = "FILE")]
+        workflow: Option<PathBuf>,
+    },
+    /// Decide about a run that waits because the world no longer agrees with what it did, or could not be asked
+    Confirm(RunsConfirmArgs),
     /// Stop a run, or one step of it with all that is inside
     Cancel(RunsCancelArgs),
     /// Undo what a run did, newest first; what could not be undone before is tried again
@@ -396,6 +407,29 @@ pub enum RunsCommand {
     Deny(RunsStepArgs),
     /// A new run with what another one did before a step; it goes on from there by itself
     Fork(RunsForkArgs),
+}
+
+const REPLAY_HELP: &str = "\
+Every recorded step, with what is found: recorded (nothing to ask about), verified, drifted (with what was expected and what was found), unverified (no
+verifier, or nothing to compare), in_doubt (it is not known whether it happened), unavailable (it could not be asked), undone.
+
+With --workflow the record is followed by that plan as well: the first step where they part is named, and where the record ends, what the plan goes on
+with (log exhausted, which is no divergence).
+
+Exit code 0: all agree, or are unverified. 5: something could not be asked, or is in doubt. 8: the world has drifted, or the definition diverges.";
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("decision").required(true))]
+pub struct RunsConfirmArgs {
+    pub run: String,
+    /// Go on as recorded, whatever the world says
+    #[arg(long, group = "decision")]
+    pub accept: bool,
+    /// The run fails; what it did is undone, but for what has drifted
+    #[arg(long, group = "decision")]
+    pub fail: bool,
+    #[command(flatten)]
+    pub go: GoOnArgs,
 }
 
 #[derive(Debug, Args)]
@@ -507,6 +541,12 @@ pub enum WorkflowsCommand {
     /// The JSON Schema of workflow files, for editors
     Schema,
 }
+
+const VERIFY_HELP: &str = "\
+Asks by the `verify` of its tool; file tools look at the file without one.
+
+Exit code 0: it agrees (verified), or there is nothing to ask (unverified). 5: it could not be asked (unavailable), or it is in doubt whether it
+happened. 8: the world has drifted; what was expected and what was found is printed.";
 
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
@@ -631,6 +671,12 @@ pub enum EffectsCommand {
     List(ListArgs),
     /// One effect with its whole history
     Show {
+        /// 64 hex digits, or the first 8 or more
+        key: String,
+    },
+    /// Ask whether the world still agrees with what was done; calls no tool, records nothing
+    #[command(after_long_help = VERIFY_HELP)]
+    Verify {
         /// 64 hex digits, or the first 8 or more
         key: String,
     },

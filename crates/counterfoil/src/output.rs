@@ -24,6 +24,7 @@ pub enum Exit {
     InDoubt = 5,
     Pending = 6,
     Cancelled = 7,
+    Drifted = 8,
 }
 
 impl From<Exit> for ExitCode {

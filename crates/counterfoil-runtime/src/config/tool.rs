@@ -10,10 +10,10 @@ use super::context::Context;
 use super::http::Purpose;
 use super::read::{Fields, Spot, Stranger};
 use super::sees::Sees;
-use super::{MODES, command, file, http, policy, schema};
+use super::{MODES, command, file, http, policy, schema, verify};
 
 use crate::mode::Mode;
-use crate::spec::{Action, Ask, HttpBody, ProbeSpec, ToolSpec, UndoSpec, VerifySpec};
+use crate::spec::{Action, Ask, HttpBody, ProbeSpec, ToolSpec, UndoSpec};
 
 pub const TOOL: &[&str] = &[
     "description",
@@ -44,6 +44,7 @@ pub const TOOL: &[&str] = &[
     "result_max",
     "probe",
     "verify",
+    "confirm",
     "undo",
     "mode",
 ];
@@ -52,7 +53,6 @@ const KINDS: &[&str] = &["http", "command", "file", "client"];
 /// Run by the client itself: there is nothing to say about how.
 pub const CLIENT: &[&str] = &[];
 pub const PROBE: &[&str] = &["http", "command", "happened", "did_not_happen", "result", "timeout", "settle_after"];
-pub const VERIFY: &[&str] = &["http", "command", "holds"];
 pub const UNDO: &[&str] = &["tool", "args"];
 
 /// `None`: a mistake in it was reported.
@@ -74,7 +74,7 @@ pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSp
         sends_key(&tool, action);
     }
     let probe = tool.get("probe").and_then(|s| probe(&s, &tool, &mut policy, context));
-    let verify = tool.get("verify").and_then(|s| verify(&s, context));
+    let verify = tool.get("verify").and_then(|s| verify::read(&s, &tool, &policy, context));
     let undo = tool.get("undo").and_then(|s| undo(&s, context));
     let approval = tool.get("approval").filter(|s| !s.is_off()).and_then(|s| context.expr(&s, Sees::ARGS));
     let cost = tool.get("cost").and_then(|s| context.expr(&s, Sees::ARGS));
@@ -96,7 +96,7 @@ fn belongs(field: &str) -> Stranger {
         ("limits", policy::LIMITS),
         ("breaker", policy::BREAKER),
         ("probe", PROBE),
-        ("verify", VERIFY),
+        ("verify", verify::VERIFY),
     ];
     places.iter().find(|(_, fields)| fields.contains(&field)).map_or(Stranger::Unknown, |(place, _)| Stranger::Belongs(place))
 }
@@ -169,7 +169,7 @@ fn sends_key(tool: &Fields<'_>, action: &Action) {
 
 fn probe(spot: &Spot<'_>, tool: &Fields<'_>, policy: &mut Policy, context: &Context<'_>) -> Option<ProbeSpec> {
     let fields = spot.fields(PROBE)?;
-    let ask = ask(&fields, context, Sees::CALL);
+    let ask = ask(&fields, context);
     let sees = Sees::CALL.with_response();
     let happened = fields.require("happened").and_then(|s| context.expr(&s, sees));
     let did_not_happen = fields.get("did_not_happen").and_then(|s| context.expr(&s, sees));
@@ -183,14 +183,8 @@ fn probe(spot: &Spot<'_>, tool: &Fields<'_>, policy: &mut Policy, context: &Cont
     Some(ProbeSpec { ask: ask?, happened: happened?, did_not_happen, result, timeout })
 }
 
-fn verify(spot: &Spot<'_>, context: &Context<'_>) -> Option<VerifySpec> {
-    let fields = spot.fields(VERIFY)?;
-    let ask = ask(&fields, context, Sees::CALL.with_result());
-    let holds = fields.require("holds").and_then(|s| context.expr(&s, Sees::CALL.with_result().with_response()));
-    Some(VerifySpec { ask: ask?, holds: holds? })
-}
-
-fn ask(fields: &Fields<'_>, context: &Context<'_>, sees: Sees) -> Option<Ask> {
+fn ask(fields: &Fields<'_>, context: &Context<'_>) -> Option<Ask> {
+    let sees = Sees::CALL;
     let (kind, spot) = fields.exactly_one(&["http", "command"])?;
     match kind {
         "http" => http::read(&spot, context, sees, Purpose::Ask).map(Ask::Http),

@@ -79,7 +79,7 @@ impl Runtime {
         self.tell_run(tenant, run, beside, |facts, _| {
             open(facts, run)?;
             let due = facts.started.lease_ms.map(|lease| self.now() + Duration::from_millis(lease));
-            Ok(due.map(|due| RunEntry::Parked { at: self.now(), due: Some(due) }))
+            Ok(due.map(|due| RunEntry::Parked { at: self.now(), due: Some(due), unconfirmed: false }))
         })
         .await
     }

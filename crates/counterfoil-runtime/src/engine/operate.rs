@@ -83,6 +83,15 @@ pub struct Skipping {
     pub why: String,
 }
 
+/// A person's word on a run that is held up since the world no longer agrees with it.
+#[derive(Debug, Clone)]
+pub struct Deciding {
+    /// It goes on as recorded; if not, it fails.
+    pub accepted: bool,
+    pub by: String,
+    pub why: String,
+}
+
 /// Whether something was new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
@@ -382,6 +391,38 @@ impl Runtime {
         .await
     }
 
+    /// A person's word on a run that the world no longer agrees with, or that could not be asked about: it goes on as recorded, or fails.
+    pub async fn decide_confirm(&self, tenant: &Tenant, run: &RunId, accepted: bool, operator: &Operator) -> Result<Heard, RunError> {
+        let decision = Deciding { accepted, by: operator.by.clone(), why: operator.why.clone() };
+        Ok(self.decide_confirm_beside(tenant, run, &decision, &RunBeside::default()).await?.heard)
+    }
+
+    pub async fn decide_confirm_beside(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        decision: &Deciding,
+        beside: &RunBeside,
+    ) -> Result<After, RunError> {
+        let Deciding { accepted, by, why } = decision;
+        self.tell_run(tenant, run, beside, |facts, _| match facts.held_up() {
+            Some(_) if facts.end.is_none() => {
+                Ok(Some(RunEntry::ConfirmDecided { at: self.now(), by: by.clone(), why: why.clone(), accepted: *accepted }))
+            }
+            _ if facts.decided == Some(*accepted) => Ok(None),
+            _ => {
+                let hint = "nothing about it waits for such a decision";
+                Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint })
+            }
+        })
+        .await
+    }
+
+    /// A person wants it to go on now: what it did is held against the world, and it goes on.
+    pub async fn resume_run(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
+        self.resume_run_beside(tenant, run, &RunBeside::default()).await.map(drop)
+    }
+
     /// A person wants it to go on now, without waiting for what it was to be looked at again for.
     pub async fn resume_run_beside(&self, tenant: &Tenant, run: &RunId, beside: &RunBeside) -> Result<After, RunError> {
         self.tell_run(tenant, run, beside, |facts, _| {
@@ -389,7 +430,7 @@ impl Runtime {
                 let hint = "it has ended: nothing is left to go on with";
                 return Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint });
             }
-            Ok(Some(RunEntry::Stirred { at: self.now() }))
+            Ok(Some(RunEntry::Stirred { at: self.now(), resumed: true }))
         })
         .await
     }
@@ -399,7 +440,7 @@ impl Runtime {
         let told = self
             .tell_run(tenant, run, &RunBeside::default(), |facts, _| {
                 let idle = facts.owner.is_none() && !facts.state().is_end();
-                Ok(idle.then(|| RunEntry::Stirred { at: self.now() }))
+                Ok(idle.then(|| RunEntry::Stirred { at: self.now(), resumed: false }))
             })
             .await;
         self.inner.lives.stir(&StreamId::run(tenant, run));

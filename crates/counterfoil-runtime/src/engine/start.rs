@@ -99,7 +99,7 @@ impl Runtime {
             let mut entries = vec![RunEntry::RunStarted(Box::new((*started).clone()))];
             let second = second.map(|second| match second {
                 Second::Owned => book::owned(inner, &begun, started.at),
-                Second::Parked { due } => RunEntry::Parked { at: started.at, due },
+                Second::Parked { due } => RunEntry::Parked { at: started.at, due, unconfirmed: false },
             });
             if let Some(second) = second {
                 begun.note(&second).map_err(|source| LedgerError::Run { run: run.to_string(), source })?;

@@ -15,6 +15,7 @@ pub mod mode;
 pub mod progress;
 pub mod receipts;
 pub mod recover;
+pub mod replay;
 pub mod run;
 pub mod runs;
 pub mod schedules;

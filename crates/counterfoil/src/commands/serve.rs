@@ -10,7 +10,7 @@ use counterfoil::keyring::{Keyring, KeyringError};
 use counterfoil_core::token::{Right, Rights};
 use counterfoil_core::{Caller, Tenant, ToolName};
 use counterfoil_runtime::config::{Config, Environment};
-use counterfoil_runtime::spec::{Action, Ask, Egress, ToolSpec};
+use counterfoil_runtime::spec::{Action, Ask, Egress, Look, ToolSpec};
 use counterfoil_runtime::{Log, Runtime, Tokens};
 use counterfoil_server::admin::Backups;
 use counterfoil_server::app::{App, Limits};
@@ -266,5 +266,5 @@ fn runs_here(spec: &ToolSpec) -> bool {
     let command = |ask: Option<&Ask>| matches!(ask, Some(Ask::Command(_)));
     !matches!(spec.action, Action::Http(_) | Action::Client)
         || command(spec.probe.as_ref().map(|probe| &probe.ask))
-        || command(spec.verify.as_ref().map(|verify| &verify.ask))
+        || spec.verify.as_ref().is_some_and(|verify| !matches!(verify.look, Look::Http(_)))
 }

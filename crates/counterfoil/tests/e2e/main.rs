@@ -8,6 +8,7 @@
 mod archives;
 mod backups;
 mod breakers;
+mod confirms;
 mod crashes;
 mod disks;
 mod evidence;

@@ -5,6 +5,7 @@ mod admin;
 mod approvals;
 mod bad_input;
 mod calls;
+mod confirms;
 mod crashes;
 mod document;
 pub mod lend;
