@@ -150,7 +150,7 @@ impl Story {
             2 => {
                 let receipt = id(&effect);
                 self.record(&mut effect, vec![Entry::Cancelled { at: ended, by, why, receipt }]);
-                let outcome = LateOutcome::Done { result: result.clone(), flags: Vec::new(), undo };
+                let outcome = LateOutcome::Done { result: result.clone(), flags: Vec::new(), undo, state_changed: None };
                 let receipt = id(&effect);
                 self.record(&mut effect, vec![Entry::Late(Late { fence: Fence(1), at: ended, outcome, receipt })]);
             }
