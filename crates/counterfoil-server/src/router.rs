@@ -20,8 +20,8 @@ use crate::guard::Guard;
 use crate::problem::Problem;
 use crate::who::Who;
 use crate::{
-    admin, breakers, call, confirm, docs, effects, events, health, lend, metrics, openapi, run_changes, run_clients, run_events, runs, schedules,
-    tools, workflows,
+    admin, breakers, call, confirm, docs, effects, events, health, lend, metrics, openapi, run_changes, run_clients, run_events, runs,
+    schedules, tools, workflows,
 };
 
 /// A route cannot be served without standing here. Those of one path stand together.
