@@ -19,6 +19,7 @@ pub mod metrics;
 mod openapi;
 pub mod otlp;
 pub mod problem;
+pub mod receipts;
 pub mod requests;
 pub mod router;
 mod run_changes;

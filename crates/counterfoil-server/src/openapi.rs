@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 mod tests;
 
 /// Together they are one object: no part says again what another says.
-const PARTS: [&str; 19] = [
+const PARTS: [&str; 20] = [
     include_str!("openapi/base.json"),
     include_str!("openapi/schemas.json"),
     include_str!("openapi/problems.json"),
@@ -27,6 +27,7 @@ const PARTS: [&str; 19] = [
     include_str!("openapi/run_changes.json"),
     include_str!("openapi/run_schemas.json"),
     include_str!("openapi/run_problems.json"),
+    include_str!("openapi/receipts.json"),
     include_str!("openapi/approvals.json"),
     include_str!("openapi/breakers.json"),
     include_str!("openapi/events.json"),
