@@ -88,7 +88,7 @@ fn a_receipt_is_proven_once_it_is_sealed() {
 #[test]
 fn a_tenant_sees_its_own_receipts_only() {
     let lab = Lab::charging("");
-    let token = |tenant: &str| lab.json(&["tokens", "create", "--caller", "agent", "--tenant", tenant]).text("/token");
+    let token = |tenant: &str| lab.json(&["tokens", "create", "--caller", "agent", "--tenant", tenant]).text("/secret");
     let (ours, theirs) = (token("ours"), token("theirs"));
     let server = Server::start(&lab);
     let bearer = |token: &str| format!("Bearer {token}");
