@@ -192,7 +192,8 @@ fn breakers() -> Vec<(&'static str, Breaker)> {
     vec![("breaker_closed", Breaker::default()), ("breaker_failing", failing), ("breaker_open", open), ("breaker_forced", forced)]
 }
 
-fn chain() -> String {
+/// Since when receipts say why: `why` is its digest, beside `by`.
+fn chain(why: Option<&str>) -> String {
     let draft = |ending, run: Option<&str>, by: Option<&str>| Draft {
         id: receipt(ending),
         tenant: Tenant::new("acme").unwrap(),
@@ -205,7 +206,7 @@ fn chain() -> String {
         outcome: "done",
         result: json("null").digest(),
         by: by.map(str::to_owned),
-        why: None,
+        why: by.and(why).map(|why| counterfoil_core::ids::Digest32::of(why.as_bytes())),
         started: AT,
         ended: AT + Duration::from_micros(1_234),
     };
@@ -325,14 +326,20 @@ fn tokens_are_read_and_written_as_ever() {
 
 #[test]
 fn receipts_are_read_and_chained_as_ever() {
-    let stored = golden("receipts", &chain());
-    assert_eq!(stored, chain(), "sealed in another way");
-    let (head, receipts) = receipt::follow(ChainHead::default(), [stored.as_str()].into_iter()).unwrap();
-    assert_eq!(receipt::head_of(&stored), Ok(head));
-    let texts: Vec<String> = receipts.iter().map(|r| serde_json::to_string(r).unwrap()).collect();
-    assert_eq!(receipt::body_of(&texts), stored, "read and written again");
     // The hash is over the stored bytes: it is part of the format.
-    assert_eq!(head.hash.to_string(), "1be63cd08c5d46cb407e0cd7075978afbc916edc528cf12b96d223226cf0f214");
+    let ever = [
+        ("receipts", None, "1be63cd08c5d46cb407e0cd7075978afbc916edc528cf12b96d223226cf0f214"),
+        ("receipts_said", Some("she asked the bank"), "aaa5695677a6af8c5f6b42fa4fdce4284e646f064c0aae690e95bc12991a1e20"),
+    ];
+    for (name, why, hash) in ever {
+        let stored = golden(name, &chain(why));
+        assert_eq!(stored, chain(why), "sealed in another way");
+        let (head, receipts) = receipt::follow(ChainHead::default(), [stored.as_str()].into_iter()).unwrap();
+        assert_eq!(receipt::head_of(&stored), Ok(head));
+        let texts: Vec<String> = receipts.iter().map(|r| serde_json::to_string(r).unwrap()).collect();
+        assert_eq!(receipt::body_of(&texts), stored, "read and written again");
+        assert_eq!(head.hash.to_string(), hash, "{name}");
+    }
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn tenant() -> Tenant {
 }
 
 fn sqlite(folder: &tempfile::TempDir, name: &str) -> Arc<Sqlite> {
-    Arc::new(Sqlite::open(&folder.path().join(name), Default::default()).unwrap())
+    Arc::new(Sqlite::open(folder.path().join(name), Default::default()).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ pub mod metrics;
 mod openapi;
 pub mod otlp;
 pub mod problem;
+pub mod receipts;
 pub mod requests;
 pub mod router;
 mod run_changes;

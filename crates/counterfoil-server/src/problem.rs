@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use counterfoil_runtime::OperateError;
 use counterfoil_runtime::engine::RunError;
 use counterfoil_runtime::ledger::LedgerError;
+use counterfoil_runtime::{LogError, OperateError};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
@@ -104,6 +104,23 @@ impl From<OperateError> for Problem {
             OperateError::UnknownTool(_) => Self::conflict("unknown_tool", detail),
             OperateError::Beside => in_flight(),
             OperateError::Ledger(error) => error.into(),
+        }
+    }
+}
+
+/// How often a server seals, about.
+const SEALED_AFTER: Duration = Duration::from_secs(10);
+
+impl From<LogError> for Problem {
+    fn from(error: LogError) -> Self {
+        let detail = error.to_string();
+        match error {
+            LogError::Ledger(error) => error.into(),
+            LogError::NotSealed { .. } => Self::conflict("not_sealed", detail).retry_after(SEALED_AFTER),
+            LogError::Unsound { .. } | LogError::OtherKey { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, "ledger_corrupt", detail),
+            LogError::NoRun(_) | LogError::NoEffect(_) | LogError::NoReceipt(_) | LogError::NoHead { .. } => {
+                Self::not_found("not_found", detail)
+            }
         }
     }
 }

@@ -20,8 +20,8 @@ use crate::guard::Guard;
 use crate::problem::Problem;
 use crate::who::Who;
 use crate::{
-    admin, breakers, call, confirm, docs, effects, events, health, lend, metrics, openapi, run_changes, run_clients, run_events, runs,
-    schedules, tools, workflows,
+    admin, breakers, call, confirm, docs, effects, events, health, lend, metrics, openapi, receipts, run_changes, run_clients, run_events,
+    runs, schedules, tools, workflows,
 };
 
 /// A route cannot be served without standing here. Those of one path stand together.
@@ -74,6 +74,10 @@ fn routes() -> Vec<Route> {
         post("/v1/runs/{run}/confirm", confirm::confirm),
         post("/v1/runs/{run}/heartbeat", run_clients::heartbeat),
         post("/v1/runs/{run}/finish", run_clients::finish),
+        get("/v1/receipts", receipts::list),
+        get("/v1/receipts/{id}", receipts::get),
+        get("/v1/receipts/{id}/proof", receipts::proof),
+        get("/v1/log/head", receipts::head),
         get("/v1/approvals", effects::approvals),
         post("/v1/approvals/{key}/approve", effects::approve),
         post("/v1/approvals/{key}/deny", effects::deny),

@@ -70,6 +70,11 @@ pub fn open(path: impl AsRef<Path>) -> Result<Runtime, Error> {
     Builder::new(store).workers_dir(&workers).build().map_err(|source| Error::Workers { path: workers.display().to_string(), source })
 }
 
+/// Whether a receipt is of that call: the same tool, and the same arguments as they are stored. True for the call it was made for and for every replay of it.
+pub fn verify(receipt: &counterfoil_core::Receipt, call: &Call) -> bool {
+    receipt.covers(&call.tool, &call.args)
+}
+
 /// Begins to describe a call.
 pub fn call(tool: &str, args: serde_json::Value) -> Result<CallBuilder, CallError> {
     Ok(CallBuilder {

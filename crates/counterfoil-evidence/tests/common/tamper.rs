@@ -93,7 +93,7 @@ fn once(good: &str, other: &str, rng: &mut Rng) -> Tampered {
             // A whole part is missing, however many lines it has.
             let part = ["bundle", "definition", "record", "receipt", "proof", "head", "seal"][rng.below(7)];
             let of_part = |line: &&str| line.contains(&format!("\",\"{part}\":{{"));
-            let from = lines.iter().position(|line| of_part(line)).unwrap_or(0);
+            let from = lines.iter().position(&of_part).unwrap_or(0);
             let left: Vec<&str> = lines.iter().copied().filter(|line| !of_part(line)).collect();
             let named = (part != "seal").then_some(1..=from as u64 + 1);
             Tampered { what: format!("part {part} removed"), bytes: joined(&left), lines: named }

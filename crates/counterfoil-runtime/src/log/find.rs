@@ -189,7 +189,7 @@ pub fn effect_of_key(tenant: &Tenant, tool: &ToolName, key: &CallKey) -> EffectK
 }
 
 /// The receipts of a chain record.
-fn placed(chain: StreamId, record: &Record) -> Result<Vec<Placed>, LogError> {
+pub fn placed(chain: StreamId, record: &Record) -> Result<Vec<Placed>, LogError> {
     let damaged = |error: String| damaged(format!("receipt chain {chain}, record {}", record.version.0), error);
     let texts = receipt::texts(&record.body).map_err(|error| damaged(error.to_string()))?;
     let each = texts.iter().enumerate().map(|(index, text)| {

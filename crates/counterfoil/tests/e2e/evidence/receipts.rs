@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{exported, public_key, verified_elsewhere};
-use crate::lab::{EXIT_BROKEN, EXIT_DONE, EXIT_FAILED, EXIT_PENDING, EXIT_REFUSED, EXIT_USAGE, Lab, Run};
+use crate::lab::{EXIT_BROKEN, EXIT_DONE, EXIT_FAILED, EXIT_PENDING, EXIT_REFUSED, EXIT_USAGE, Lab, Run, library_call};
 
 const CONFIG: &str = r#"tools:
   charge:
@@ -157,6 +157,18 @@ fn a_78_a_receipt_is_of_its_call_and_of_its_replays_and_of_no_other() {
     lab.json(&["receipts", "show", &"0".repeat(64)]).error(EXIT_REFUSED, "not_found");
     lab.json(&["receipts", "show", "17"]).error(EXIT_USAGE, "invalid_receipt");
     lab.json(&["receipts", "list", "--effect", &"0".repeat(64)]).error(EXIT_REFUSED, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_78_the_library_verifies_a_receipt_against_a_call() {
+    let lab = Lab::charging("");
+    let runtime = lab.runtime().await;
+    let call = |cents: u64| library_call("charge", json!({ "cents": cents }), "k");
+    let (first, again) = (runtime.call(call(5)).await, runtime.call(call(5)).await);
+    assert_eq!((again.replayed, again.receipt), (true, first.receipt));
+    let receipts = runtime.ledger().receipts(&call(5).tenant, None).await.expect("a chain");
+    assert_eq!(receipts.len(), 1);
+    assert!(counterfoil::verify(&receipts[0], &call(5)) && !counterfoil::verify(&receipts[0], &call(6)));
 }
 
 #[test]

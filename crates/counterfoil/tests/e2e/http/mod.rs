@@ -11,6 +11,7 @@ mod document;
 pub mod lend;
 mod linear;
 mod operations;
+mod receipts;
 mod requests;
 mod run_changes;
 mod run_clients;
