@@ -144,7 +144,7 @@ async fn for_asked(verified: &Verified, count: usize) {
 }
 
 async fn entries(house: &House, word: &str) -> Vec<Value> {
-    let entries = house.runtime.run_entries(&tenant(), &run()).await.unwrap();
+    let entries = house.runtime.run_entries(&tenant(), &run(), None).await.unwrap();
     entries.iter().filter_map(|line| line["entry"].get(word).cloned()).collect()
 }
 
@@ -156,7 +156,7 @@ async fn a_run_that_is_never_interrupted_asks_nothing_and_writes_nothing_more() 
     assert_eq!((view.state, verified.watch.asked(), view.confirmation.is_none()), ("completed", 0, true));
     let plain = Town::default().process();
     plain.run(TRIP, r#"{"pay":"ok"}"#).await;
-    let count = async |house: &House| house.runtime.run_entries(&tenant(), &run()).await.unwrap().len();
+    let count = async |house: &House| house.runtime.run_entries(&tenant(), &run(), None).await.unwrap().len();
     assert_eq!(count(&house).await, count(&plain).await);
 }
 
@@ -401,13 +401,13 @@ async fn a_dry_replay_looks_on() {
     let verified = Verified::default();
     assert!(die(&verified, TRIP, Death::After(6)).await);
     let house = verified.process();
-    let before = house.runtime.run_entries(&tenant(), &run()).await.unwrap();
+    let before = house.runtime.run_entries(&tenant(), &run(), None).await.unwrap();
     verified.watch.say("book_flight", drifted());
     verified.watch.say("book_hotel", unavailable());
     let view = house.runtime.replay_run(&tenant(), &run(), None).await.unwrap();
     let found: Vec<_> = view.steps.iter().map(|step| (step.step.as_str(), step.finding)).collect();
     assert_eq!((&found[..2], view.verdict), (&[("flight", "drifted"), ("hotel", "unavailable")][..], "drifted"));
-    assert_eq!(house.runtime.run_entries(&tenant(), &run()).await.unwrap(), before);
+    assert_eq!(house.runtime.run_entries(&tenant(), &run(), None).await.unwrap(), before);
     assert_eq!(verified.watch.asked(), 2, "a look is one question each");
     // After it was undone there is nothing to agree with.
     verified.watch.say("book_flight", Finding::Verified);
