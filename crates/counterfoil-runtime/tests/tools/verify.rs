@@ -44,10 +44,13 @@ fn unavailable(finding: Finding) -> String {
     }
 }
 
+/// What the server answers, until it is told otherwise.
+type Answering = Arc<Mutex<Box<dyn Fn(&Seen) -> Reply + Send>>>;
+
 /// A server with one thing in it: what PUT and GET answer, until the test says otherwise.
 async fn thing() -> (World, Arc<Mutex<Box<dyn Fn(&Seen) -> Reply + Send>>>) {
     let put_or_get = |_: &Seen| status("200 OK", "etag: \"one\"\r\n", r#"{"id":"r-1","status":"paid","version":3}"#);
-    let answer: Arc<Mutex<Box<dyn Fn(&Seen) -> Reply + Send>>> = Arc::new(Mutex::new(Box::new(put_or_get)));
+    let answer: Answering = Arc::new(Mutex::new(Box::new(put_or_get)));
     let answers = answer.clone();
     (World::serve(move |seen| answers.lock().unwrap()(seen)).await, answer)
 }
