@@ -489,9 +489,11 @@ impl Facts {
                 match state {
                     State::InDoubt(doubt) => self.settled_state(doubt, &claim, late, failure),
                     State::Running(running) => {
-                        if let Some(State::InDoubt(doubt)) = self.before.take().map(|before| *before) {
-                            self.before = Some(Box::new(self.settled_state(doubt, &claim, late, failure)));
-                        }
+                        let before = self.before.take().map(|before| match *before {
+                            State::InDoubt(doubt) => self.settled_state(doubt, &claim, late, failure),
+                            other => other,
+                        });
+                        self.before = before.map(Box::new);
                         State::Running(running)
                     }
                     state => state,

@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_core::call::undo_key;
+use counterfoil_core::decide::probe_from;
 use counterfoil_core::effect::{Done, Effect, State};
 use counterfoil_core::entry::{Entry, Verdict};
 use counterfoil_core::ids::Digest32;
-use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant};
+use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant, Timestamp};
 use counterfoil_store::Write;
 use thiserror::Error;
 
@@ -364,12 +365,20 @@ impl Runtime {
         Ok(told)
     }
 
+    /// From when on the world can be asked about an effect that was cancelled while it ran: what it had sent may still be under way. `None`: it cannot be asked.
+    pub(crate) async fn asked_from(&self, effect: &Effect) -> Result<Option<Timestamp>, LedgerError> {
+        let State::Cancelled { at, .. } = &effect.state else { return Ok(None) };
+        let Some(task) = self.recorded_task(effect).await?.filter(|task| task.tool.tool.can_probe()) else { return Ok(None) };
+        let claimed = effect.silent.iter().map(|claim| claim.at).max().unwrap_or(*at);
+        Ok(Some(probe_from(&task.tool.policy, *at, claimed)))
+    }
+
     /// Asks the world about an effect that was cancelled while it ran: then it is known whether there is something to undo.
     pub(crate) async fn probe_cancelled(&self, effect: &Effect) -> Result<Effect, LedgerError> {
-        let Some(mut task) = self.recorded_task(effect).await? else { return Ok(effect.clone()) };
-        if !task.tool.tool.can_probe() {
+        if self.asked_from(effect).await?.is_none_or(|from| from > self.inner.clock.now()) {
             return Ok(effect.clone());
         }
+        let Some(mut task) = self.recorded_task(effect).await? else { return Ok(effect.clone()) };
         match self.inner.probe(&mut task, effect).await {
             Err(LedgerError::Conflict) => self.inner.ledger.load(effect.key).await,
             probed => probed,

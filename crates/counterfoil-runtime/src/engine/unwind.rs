@@ -59,7 +59,10 @@ impl Runtime {
             }
             State::InDoubt(_) => Ok(held(look_at_doubt(&effect, now), key, "it is not known whether it happened")),
             State::Cancelled { late: None, .. } if effect.doubtful() => {
-                Ok(held(now + HELD_LOOK, key, "it was cancelled while it ran, and it is not known whether it happened"))
+                // Not asked yet, or asked in vain.
+                let from = self.asked_from(&effect).await?.filter(|from| *from > now);
+                let until = from.map_or(now + HELD_LOOK, |from| from.min(now + HELD_LOOK));
+                Ok(held(until, key, "it was cancelled while it ran, and it is not known whether it happened"))
             }
             State::Running(_) => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "it still runs".into() }),
             // Its tool is, or was, in mode off: nobody can say whether it happened, and nobody knows how to undo it.
