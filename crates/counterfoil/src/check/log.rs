@@ -171,8 +171,8 @@ impl Log {
         let sealed = self.heads.last().map_or(0, |newest| newest.head.size);
         let waiting = (self.leaves.len() as u64).saturating_sub(sealed);
         if waiting > 0 {
-            notes
-                .push(format!("{waiting} receipts are not under a head yet: nothing but their chains protects them until they are sealed"));
+            let all = self.leaves.len();
+            notes.push(format!("not under a head yet: {waiting} of {all}; until they are sealed, nothing but their chains protects them"));
         }
         let found = Found { receipts: self.leaves.len() as u64, heads: self.heads.len() as u64, sealed, notes };
         (found, self.problems)

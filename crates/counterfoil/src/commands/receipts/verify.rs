@@ -142,12 +142,10 @@ async fn of_ledger(global: &Global, args: &ReceiptsVerifyArgs, trusted: Vec<Publ
         return Ok(Exit::Done);
     }
     output::data(format_args!("{}, every link holds", counted(receipts.len() as u64, "receipt")));
-    output::data(format_args!(
-        "log: {} of {} under {}, every leaf holds",
-        found.sealed,
-        counted(found.receipts, "receipt"),
-        counted(found.heads, "head")
-    ));
+    if found.heads > 0 {
+        let (receipts, heads) = (counted(found.receipts, "receipt"), counted(found.heads, "head"));
+        output::data(format_args!("log: {} of {receipts} under {heads}, every leaf holds", found.sealed));
+    }
     found.notes.iter().for_each(output::note);
     Ok(Exit::Done)
 }
