@@ -107,7 +107,12 @@ impl Log {
             place: format!("tile {} of level {}", tile.index, tile.level),
             message: format!("it has not the {} hashes that a log of {size} receipts has there", tile.filled(size)),
         };
-        let mut edge = Edge::of(size, &open).map_err(unsound)?;
+        let mut edge = match Edge::of(size, &open) {
+            Ok(edge) => edge,
+            // Another process sealed between the look at the head and the look at the tiles: they are ahead of it.
+            Err(_) if self.newest_head().await?.is_some_and(|now| now.number >= number) => return Err(LedgerError::Conflict.into()),
+            Err(tile) => return Err(unsound(tile)),
+        };
         if newest.as_ref().is_some_and(|(kept, _)| kept.head.root != edge.root()) {
             return Err(LogError::Unsound { place: format!("head {}", number - 1), message: "its root is not that of the tiles".into() });
         }
