@@ -370,7 +370,13 @@ impl Runtime {
         let State::Cancelled { at, .. } = &effect.state else { return Ok(None) };
         let Some(task) = self.recorded_task(effect).await?.filter(|task| task.tool.tool.can_probe()) else { return Ok(None) };
         let claimed = effect.silent.iter().map(|claim| claim.at).max().unwrap_or(*at);
-        Ok(Some(probe_from(&task.tool.policy, *at, claimed)))
+        Ok(Some(probe_from(&task.tool.policy, *at, claimed).max(self.may_report_until(effect))))
+    }
+
+    /// Until then whoever ran it may still be at it, and say what came of it: nobody else is asked before.
+    pub(crate) fn may_report_until(&self, effect: &Effect) -> Timestamp {
+        let there = effect.silent.iter().filter(|claim| !self.inner.liveness.away(&claim.worker));
+        there.map(|claim| claim.lease_until).max().unwrap_or(Timestamp(i64::MIN))
     }
 
     /// Asks the world about an effect that was cancelled while it ran: then it is known whether there is something to undo.

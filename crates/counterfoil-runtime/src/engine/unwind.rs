@@ -59,6 +59,9 @@ impl Runtime {
             }
             State::InDoubt(_) => Ok(held(look_at_doubt(&effect, now), key, "it is not known whether it happened")),
             State::Cancelled { late: None, .. } if effect.doubtful() => {
+                if self.may_report_until(&effect) > now {
+                    return Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "it was told to stop, and still runs".into() });
+                }
                 // Not asked yet, or asked in vain.
                 let from = self.asked_from(&effect).await?.filter(|from| *from > now);
                 let until = from.map_or(now + HELD_LOOK, |from| from.min(now + HELD_LOOK));
