@@ -3,10 +3,11 @@
 //! What must stay true: no tool is called, nothing is recorded, and nothing of the run changes; so it may be asked of any run at any time, also long after
 //! it ended, and by whoever does not drive it.
 
+use counterfoil_core::effect::State;
 use counterfoil_core::run::confirm::Finding;
 use counterfoil_core::run::entry::{Began, StepEnd};
 use counterfoil_core::run::{Run, StepState};
-use counterfoil_core::{EffectClass, RunId, StepPath, Tenant};
+use counterfoil_core::{EffectClass, EffectKey, RunId, StepPath, Tenant};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 
@@ -124,9 +125,9 @@ impl Runtime {
         Ok(view)
     }
 
-    async fn replay_effect(&self, run: &Run, key: counterfoil_core::EffectKey, state: &StepState) -> Result<Seen, RunError> {
+    async fn replay_effect(&self, run: &Run, key: EffectKey, state: &StepState) -> Result<Seen, RunError> {
         let effect = self.inner.ledger.load(key).await?;
-        if effect.state.word() == "absent" && !effect.expired {
+        if effect.state == State::Absent && !effect.expired {
             // Its tool was in mode off: the run alone knows of it.
             let doubt =
                 matches!(state, StepState::Ended { how: StepEnd::Failed { doubt: true, .. } | StepEnd::Cancelled { doubt: true }, .. });
@@ -137,7 +138,7 @@ impl Runtime {
         match self.held_against_the_world(&effect).await? {
             Some(Finding::Unverified { .. }) if looks_only => Ok(Seen::Recorded),
             Some(finding) => Ok(Seen::Asked(finding)),
-            None if matches!(effect.state.word(), "undone" | "undoing" | "undo_failed") => Ok(Seen::Undone),
+            None if matches!(effect.state, State::Undoing { .. } | State::Undone { .. } | State::UndoFailed { .. }) => Ok(Seen::Undone),
             None => Ok(Seen::Recorded),
         }
     }

@@ -135,12 +135,17 @@ async fn die(verified: &Verified, yaml: &str, death: Death) -> bool {
 
 /// Until so many questions were asked.
 async fn for_asked(verified: &Verified, count: usize) {
-    let asked = async {
-        while verified.watch.asked() < count {
+    until(async || verified.watch.asked() >= count).await;
+}
+
+/// Looks until it is so.
+async fn until(so: impl AsyncFn() -> bool) {
+    let looking = async {
+        while !so().await {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), asked).await.expect("it is asked");
+    tokio::time::timeout(Duration::from_secs(30), looking).await.expect("it comes to that");
 }
 
 async fn entries(house: &House, word: &str) -> Vec<Value> {
@@ -321,9 +326,7 @@ steps:
     house.start(yaml, &json!({ "items": items }).to_string(), "r").await;
     let runtime = house.runtime.clone();
     let driving = tokio::spawn(async move { runtime.drive_run(&tenant(), &run()).await });
-    while house.world().count("act") < ITEMS || house.world().at_once.load(Ordering::SeqCst) != 1 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until(async || house.world().count("act") == ITEMS && house.world().at_once.load(Ordering::SeqCst) == 1).await;
     driving.abort();
     drop(house);
     verified.time_goes_by();
@@ -350,9 +353,7 @@ async fn the_run_is_kept_while_it_is_asked_about() {
     for_asked(&verified, 2).await;
     // Past half of the lease, but not past it: then its owner says that it is alive.
     verified.town.clock.advance(Duration::from_secs(20));
-    while entries(&house, "owned").await.len() < 3 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until(async || entries(&house, "owned").await.len() >= 3).await;
     verified.town.clock.advance(Duration::from_secs(20));
     assert_eq!(other.runtime.drive_run(&tenant(), &run()).await.unwrap(), Rest::Elsewhere);
     tokio::time::timeout(Duration::from_secs(30), driving).await.unwrap().unwrap().unwrap();

@@ -6,7 +6,7 @@ use counterfoil_core::run::{RunState, entry_word};
 use counterfoil_core::summary::{StreamKind, state_word};
 use counterfoil_core::{Json, RunId, StepPath};
 use counterfoil_runtime::engine::operate::{Cancelling, Heard, Signal};
-use counterfoil_runtime::engine::view::ConfirmationView;
+use counterfoil_runtime::engine::view::{ConfirmationView, FindingView};
 use counterfoil_runtime::engine::{RunError, RunView, StepView};
 use counterfoil_runtime::shown::{self, time};
 use counterfoil_store::{Position, Query};
@@ -304,15 +304,20 @@ fn draw(view: &RunView) {
 fn draw_confirmation(confirmation: &ConfirmationView) {
     let ConfirmationView { at, judgement, verified, unverified, checks, waits_for, .. } = confirmation;
     output::data(format_args!("held against the world {at}: {judgement}, {verified} verified, {unverified} unverified"));
-    for check in checks.iter().filter(|check| !matches!(check.finding, "verified" | "unverified")) {
-        let found =
-            check.expected.as_ref().zip(check.found.as_ref()).map(|(expected, found)| format!("expected {expected}, found {found}"));
-        let said = found.or_else(|| check.why.clone()).unwrap_or_default();
-        output::data(format_args!("  {}  {}  {said}", check.step, check.finding));
-    }
+    checks.iter().filter_map(check_text).for_each(|line| output::data(format_args!("  {line}")));
     if let Some(waits) = waits_for {
         output::data(format_args!("  {waits}"));
     }
+}
+
+/// What was found of one effect, where that is worth a line.
+pub fn check_text(check: &FindingView) -> Option<String> {
+    if matches!(check.finding, "verified" | "unverified") {
+        return None;
+    }
+    let found = check.expected.as_ref().zip(check.found.as_ref()).map(|(expected, found)| format!("expected {expected}, found {found}"));
+    let said = found.or_else(|| check.why.clone()).unwrap_or_default();
+    Some(format!("{}  {}  {said}", check.step, check.finding))
 }
 
 fn draw_steps(steps: &[StepView], indent: &str, width: usize) {
