@@ -29,6 +29,7 @@
 pub mod archive;
 pub mod check;
 pub mod compose;
+pub mod erase;
 pub mod keyring;
 
 use std::path::Path;
