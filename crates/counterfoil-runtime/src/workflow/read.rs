@@ -23,7 +23,8 @@ use crate::config::source::Kind;
 use crate::config::{ConfigErrors, Mistake, confirm, expr, schema, tree};
 use crate::template::{self, Expr};
 
-pub const TOP: &[&str] = &["workflow", "description", "input", "steps", "output", "timeout", "budget", "tools", "retain", "confirm", "subject"];
+pub const TOP: &[&str] =
+    &["workflow", "description", "input", "steps", "output", "timeout", "budget", "tools", "retain", "confirm", "subject"];
 pub const BUDGET: &[&str] = &["effects"];
 
 /// As many steps as a plan may have fit in, a line or two for each.

@@ -59,7 +59,7 @@ impl Writer {
         self.conn.pragma_update(None, "secure_delete", true).map_err(refused)?;
         let entombed = self.entomb(shared, std::slice::from_ref(tombstone));
         // Every other deletion stays as cheap as it was.
-        self.conn.pragma_update(None, "secure_delete", false).map_err(refused)?;
+        self.conn.pragma_update(None, "secure_delete", "FAST").map_err(refused)?;
         entombed?;
         if !self.empty_log(shared).map_err(commit_failed)? {
             let message = "the stream is buried, and other processes hold the log that may still have its bytes; ask again";

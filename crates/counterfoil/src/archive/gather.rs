@@ -9,7 +9,7 @@ use counterfoil_core::receipt::{self, ChainHead};
 use counterfoil_core::run::entry::{Began, By};
 use counterfoil_core::run::{Run, RunEntry};
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::veil::is_veiled;
+use counterfoil_core::veil::{is_veiled, subject_of};
 use counterfoil_core::{Effect, Entry, RunId, StreamId, Tenant, codec};
 use counterfoil_store::{Found, History, Query, Reach, Store, StoreError};
 
@@ -30,18 +30,26 @@ pub struct Gathered {
 pub type Stays = String;
 
 /// Runs that others, which have not ended, came from or belong to.
-pub async fn needed(store: &dyn Store, tenant: &Tenant) -> Result<BTreeSet<RunId>, StoreError> {
-    let mut needed = BTreeSet::new();
+#[derive(Default)]
+pub struct Needed {
+    pub runs: BTreeSet<RunId>,
+    /// Whose runs have not ended that nobody can look into: any veiled run of the same subject may be one of those.
+    subjects: BTreeSet<StreamId>,
+}
+
+pub async fn needed(store: &dyn Store, tenant: &Tenant) -> Result<Needed, StoreError> {
+    let mut needed = Needed::default();
     let mut below = None;
     loop {
         let query = Query { kind: StreamKind::Run, states: OPEN.to_vec(), below, limit: 500, ..Query::effects(tenant.clone()) };
         let page = store.search(query).await?;
         for found in &page.found {
             let history = store.load(found.stream, Reach::Whole).await?;
+            needed.subjects.extend(history.records.first().and_then(|first| subject_of(&first.body).ok().flatten()));
             let Some(Ok((started, _))) = history.records.first().map(|first| Run::begun(&first.body)) else { continue };
-            needed.extend(started.parent.iter().map(|parent| parent.run.clone()));
-            needed.extend(started.forked.iter().map(|forked| forked.run.clone()));
-            needed.extend(children(&history));
+            needed.runs.extend(started.parent.iter().map(|parent| parent.run.clone()));
+            needed.runs.extend(started.forked.iter().map(|forked| forked.run.clone()));
+            needed.runs.extend(children(&history));
         }
         below = page.next;
         if below.is_none() {
@@ -61,10 +69,14 @@ fn children(history: &History) -> Vec<RunId> {
         .collect()
 }
 
-pub async fn gather(store: &dyn Store, tenant: &Tenant, found: &Found) -> Result<Result<Gathered, Stays>, StoreError> {
+pub async fn gather(store: &dyn Store, tenant: &Tenant, found: &Found, needed: &Needed) -> Result<Result<Gathered, Stays>, StoreError> {
     let history = store.load(found.stream, Reach::Whole).await?;
     let mut records = Vec::new();
     let (head, mut keys) = if veiled(&history) {
+        let mut subjects = history.records.iter().filter_map(|record| subject_of(&record.body).ok().flatten());
+        if subjects.any(|subject| needed.subjects.contains(&subject)) {
+            return Ok(Err("it is veiled, and a run of its subject that has not ended may have come from it".into()));
+        }
         let Some(head) = veiled_head(found) else { return Ok(Err("it is veiled, and the ledger does not list what it ran by".into())) };
         match listed(store, tenant, &head.run).await? {
             Ok(keys) => (head, keys),

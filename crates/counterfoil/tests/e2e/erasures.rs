@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::evidence::{exported, public_key, verified_elsewhere};
 use crate::lab::{EXIT_DONE, EXIT_REFUSED, EXIT_USAGE, Lab};
 
 const CONFIG: &str = r#"tools:
@@ -77,6 +78,16 @@ fn nothing_of_a_subject_is_in_the_files_and_chains_hold_before_and_after() {
     let keys = keys(&lab);
     assert_eq!(keys.len(), 2);
     assert!(keys.iter().all(|key| !found(&lab, key).is_empty()));
+    // What leaves the house has nothing to erase, and says the same afterwards.
+    let bundle = exported(&lab, &["t-1"], "before.evidence");
+    assert!(!bundle.contains("cus-ada-42") && !bundle.contains("suite-9"), "{bundle}");
+    let receipt = lab.json(&["receipts", "list", "--run", "t-1"]).at("/0/id");
+    let (whose, others) = (r#"{"whose":"cus-ada-42","room":"suite-9"}"#, r#"{"whose":"cus-bob-43","room":"suite-9"}"#);
+    let of = |args| {
+        lab.json(&["receipts", "verify", "--receipt", receipt.as_str().unwrap(), "--run", "t-1", "--tool", "plain", "--args", args])
+            .at("/covers")
+    };
+    assert_eq!((of(whose), of(others)), (json!(true), json!(false)), "{receipt}");
     let (charged, plain) = (lab.world.acted("/charge"), lab.world.acted("/plain"));
 
     lab.json(&["erase", "--subject", "cus-nobody", "--yes"]).error(EXIT_REFUSED, "subject_not_found");
@@ -90,6 +101,10 @@ fn nothing_of_a_subject_is_in_the_files_and_chains_hold_before_and_after() {
         assert_eq!(found(&lab, personal), [""; 0], "{personal}");
     }
     holds(&lab);
+    assert_eq!(exported(&lab, &["t-1"], "after.evidence"), bundle);
+    let verified = verified_elsewhere(&lab.path("after.evidence"), &public_key(&lab));
+    assert_eq!((verified.code, verified.at("/evidence/bundle/receipts")), (EXIT_DONE, json!(2)), "{verified:?}");
+    assert_eq!(of(whose), json!(false), "nobody can tell any more");
 
     lab.call("charge", args, "k-ada").error(EXIT_REFUSED, "key_expired");
     lab.call("charge", args, "k-new").error(EXIT_REFUSED, "subject_erased");
