@@ -42,6 +42,7 @@ use crate::outcome::{Failure, Flag, StateChanged, Success};
 use crate::receipt::ReceiptId;
 use crate::summary::{StreamKind, Summary};
 use crate::time::Timestamp;
+use crate::veil::Veil;
 
 /// One effect as its entries tell of it. A handle, for it is passed on at each step of its call: a clone costs nothing until it is changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +75,8 @@ pub struct Facts {
     pub past: Vec<Fence>,
     /// What the running claim was made on: a release goes back to it, and a doubt in it is not closed by an attempt that did nothing.
     pub before: Option<Box<State>>,
+    /// What its records are stored under: of the reader, not of the entries.
+    pub veil: Option<Arc<Veil>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -257,6 +260,7 @@ impl Facts {
             flushed: 0,
             past: Vec::new(),
             before: None,
+            veil: None,
         }
     }
 
@@ -425,8 +429,8 @@ impl Facts {
         let last = self.opened.take().expect("only what was opened has ended");
         let mut past = std::mem::take(&mut self.past);
         past.extend(self.silent.iter().map(|claim| claim.fence));
-        let (version, expired, fence) = (self.version, self.expired, self.fence);
-        *self = Self { version, expired, fence, flushed: version, past, ..Self::absent(self.key) };
+        let (version, expired, fence, veil) = (self.version, self.expired, self.fence, self.veil.take());
+        *self = Self { version, expired, fence, flushed: version, past, veil, ..Self::absent(self.key) };
         State::Flushed { at, by, why, last }
     }
 

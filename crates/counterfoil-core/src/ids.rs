@@ -12,6 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::redact::Salt;
+
 /// Longest name, in bytes. The same as the longest `Idempotency-Key`, so that a key fits wherever a name does.
 pub const NAME_BYTES_MAX: usize = 255;
 
@@ -431,6 +433,14 @@ impl StreamId {
     /// What is left of a run that was moved to an archive.
     pub fn archived(tenant: &Tenant, run: &RunId) -> Self {
         Self::tagged("counterfoil/archived/1", &[tenant.as_str(), run.as_str()])
+    }
+    /// The key of a person, or of whoever else data is about. Does not tell whose: the ledger's salt is in it.
+    pub fn subject(salt: &Salt, tenant: &Tenant, subject: &str) -> Self {
+        Self(Digest32::of_fields("counterfoil/subject/1", &[&salt.0, tenant.as_str().as_bytes(), subject.as_bytes()]).0)
+    }
+    /// That a subject's key was destroyed, by whom and why.
+    pub fn erased(tenant: &Tenant, subject: &StreamId) -> Self {
+        Self(Digest32::of_fields("counterfoil/erased/1", &[tenant.as_str().as_bytes(), &subject.0]).0)
     }
     /// The secret that salts the digests of redacted values.
     pub fn salt() -> Self {

@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`ids`], [`time`], [`canonical`], [`call`], [`policy`], [`outcome`], [`entry`],
 //! [`effect`] (the fold), [`decide`] (what may happen next), then [`retry`], [`breaker`], [`limit`],
-//! [`receipt`], [`redact`], [`echo`], [`mode`], [`trace`]; [`token`] is who may ask over HTTP.
+//! [`receipt`], [`redact`], [`echo`], [`veil`], [`mode`], [`trace`]; [`token`] is who may ask over HTTP.
 
 pub mod breaker;
 pub mod call;
@@ -32,6 +32,7 @@ pub mod summary;
 pub mod time;
 pub mod token;
 pub mod trace;
+pub mod veil;
 
 pub use call::{Call, Identity};
 pub use canonical::{CanonicalJson, Json};
@@ -47,3 +48,4 @@ pub use summary::Summary;
 pub use time::Timestamp;
 pub use token::Token;
 pub use trace::TraceContext;
+pub use veil::Veil;

@@ -14,6 +14,7 @@ use crate::codec::{self, CodecError};
 use crate::ids::{Digest32, EffectKey, Fence, Lane, RunId, StreamId, Tenant, ToolName};
 use crate::json_text;
 use crate::time::Timestamp;
+use crate::veil::Veil;
 
 /// Names one receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -89,6 +90,11 @@ impl Receipt {
     /// Whether this receipt speaks of that call.
     pub fn covers(&self, tool: &ToolName, args: &CanonicalJson) -> bool {
         self.spec == crate::call::spec_hash(tool, args)
+    }
+
+    /// The same of a veiled effect, whose receipts only its subject's key lets anyone check.
+    pub fn covers_under(&self, veil: &Veil, tool: &ToolName, args: &CanonicalJson) -> bool {
+        self.spec == veil.blind(&crate::call::spec_hash(tool, args))
     }
 }
 

@@ -40,10 +40,12 @@ pub enum StreamKind {
     Key = 17,
     /// Where a run went that was moved to an archive.
     Archived = 18,
+    /// The key of those whose personal data is veiled.
+    Subject = 19,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Effect,
         Self::Chain,
         Self::Breaker,
@@ -62,6 +64,7 @@ impl StreamKind {
         Self::Head,
         Self::Key,
         Self::Archived,
+        Self::Subject,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {

@@ -4,6 +4,7 @@
 //! cannot be recorded under its permit (the lease was lost, the effect cancelled) is recorded as `late`: evidence is never dropped.
 
 mod permit;
+mod veils;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,6 +20,7 @@ use counterfoil_core::redact::Salt;
 use counterfoil_core::run::RunFoldError;
 use counterfoil_core::settled::Settled;
 use counterfoil_core::summary::StreamKind;
+use counterfoil_core::veil::{Veil, is_veiled};
 use counterfoil_core::{Effect, EffectKey, Entry, Lane, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
 use counterfoil_store::{
     AppendError, Batch, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write,
@@ -26,6 +28,7 @@ use counterfoil_store::{
 use thiserror::Error;
 
 pub use self::permit::{Claiming, Holding, Lease, Permit};
+pub use self::veils::body;
 use crate::clock::Clock;
 use crate::group::{Group, Request};
 use crate::observe::LedgerMeters;
@@ -160,15 +163,15 @@ impl Ledger {
     }
 
     pub async fn load(&self, key: EffectKey) -> Result<Effect, LedgerError> {
-        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await.inspect_err(|e| self.meters.failed(e))?;
-        fold(key, &history)
+        let (history, veil) = self.read(StreamId::effect(&key), Reach::Whole).await?;
+        fold(key, &history, veil)
     }
 
     /// The effect, or only what a replay of it needs, if that is all there is to it.
     pub async fn glance(&self, key: EffectKey) -> Result<Glance, LedgerError> {
-        let newest = self.store.load(StreamId::effect(&key), Reach::Newest(1)).await.inspect_err(|e| self.meters.failed(e))?;
+        let (newest, veil) = self.read(StreamId::effect(&key), Reach::Newest(1)).await?;
         if newest.version.0 == newest.records.len() as u64 || newest.expired {
-            return fold(key, &newest).map(Glance::Whole);
+            return fold(key, &newest, veil).map(Glance::Whole);
         }
         match newest.records.last().and_then(|record| Settled::read(&record.body)) {
             Some(settled) => Ok(Glance::Settled(settled)),
@@ -178,7 +181,7 @@ impl Ledger {
 
     /// The entries of an effect as they are stored, each with the time of its record.
     pub async fn history(&self, key: EffectKey) -> Result<Vec<serde_json::Value>, LedgerError> {
-        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await.inspect_err(|e| self.meters.failed(e))?;
+        let history = self.records(StreamId::effect(&key), Reach::Whole).await?;
         let mut entries = Vec::new();
         for record in &history.records {
             let decoded: Vec<serde_json::Value> = codec::decode(&record.body)
@@ -431,25 +434,29 @@ impl Ledger {
         sealed: Option<Sealed<'_>>,
         beside: impl FnOnce(&Effect) -> Vec<Write>,
     ) -> Result<(Effect, Request), LedgerError> {
-        let body = codec::encode(&entries);
+        let (stream, expected) = (StreamId::effect(&effect.key), Version(effect.version));
+        let body = body(effect.veil.as_ref(), &stream, expected, &entries);
         let mut next = effect.clone();
         next.apply(entries).map_err(|source| LedgerError::Fold { key: effect.key, source })?;
-        let write = Write {
-            stream: StreamId::effect(&effect.key),
-            expected: Version(effect.version),
-            at: self.clock.now(),
-            body,
-            summary: next.summary(),
-        };
+        let write = Write { stream, expected, at: self.clock.now(), body, summary: next.summary() };
         let receipt = sealed.map(|sealed| draft(&next, sealed).unsealed());
         let mut writes = beside(&next);
         writes.insert(0, write);
         Ok((next, Request { writes, receipt }))
     }
 
-    /// The records of a stream as they are stored.
+    /// The records of a stream, and what they are veiled with.
+    pub async fn read(&self, stream: StreamId, reach: Reach) -> Result<(History, Option<Arc<Veil>>), LedgerError> {
+        let history = self.store.load(stream, reach).await.inspect_err(|e| self.meters.failed(e))?;
+        if !history.records.iter().any(|record| is_veiled(&record.body)) {
+            return Ok((history, None));
+        }
+        // Boxed: what is rare takes no room in every call.
+        Box::pin(self.unveiled(stream, history)).await
+    }
+
     pub async fn records(&self, stream: StreamId, reach: Reach) -> Result<History, LedgerError> {
-        Ok(self.store.load(stream, reach).await.inspect_err(|e| self.meters.failed(e))?)
+        Ok(self.read(stream, reach).await?.0)
     }
 
     /// A stream whose newest record is its whole state: breakers, budgets, windows, modes.
@@ -463,7 +470,7 @@ impl Ledger {
         &self,
         stream: StreamId,
     ) -> Result<(Version, Option<T>, bool), LedgerError> {
-        let history = self.store.load(stream, Reach::Newest(1)).await.inspect_err(|e| self.meters.failed(e))?;
+        let history = self.records(stream, Reach::Newest(1)).await?;
         let Some(record) = history.records.last() else { return Ok((history.version, None, history.expired)) };
         let mut items: Vec<T> =
             codec::decode(&record.body).map_err(|e| StoreError::Corrupt { place: format!("stream {stream}"), message: e.to_string() })?;
@@ -606,13 +613,14 @@ impl Ledger {
     }
 }
 
-fn fold(key: EffectKey, history: &History) -> Result<Effect, LedgerError> {
+fn fold(key: EffectKey, history: &History, veil: Option<Arc<Veil>>) -> Result<Effect, LedgerError> {
     let mut effect = Effect::absent(key);
     for record in &history.records {
         effect.apply_body(&record.body).map_err(|source| LedgerError::Fold { key, source })?;
     }
     effect.version = history.version.0;
     effect.expired = history.expired;
+    effect.veil = veil;
     Ok(effect)
 }
 
@@ -638,6 +646,8 @@ pub fn digest_of(failure: &counterfoil_core::Failure) -> Digest32 {
 
 fn draft(effect: &Effect, sealed: Sealed<'_>) -> Draft {
     let opened = effect.latest().expect("an effect that ends was opened");
+    // A receipt is for everyone to read, and outlives the subject's key.
+    let blind = |digest: Digest32| effect.veil.as_ref().map_or(digest, |veil| veil.blind(&digest));
     Draft {
         id: ReceiptId::new(&effect.key, effect.version),
         tenant: opened.tenant.clone(),
@@ -646,11 +656,11 @@ fn draft(effect: &Effect, sealed: Sealed<'_>) -> Draft {
         attempt: effect.attempts,
         fence: effect.fence,
         tool: opened.tool.clone(),
-        spec: spec_hash(&opened.tool, &opened.args),
+        spec: blind(spec_hash(&opened.tool, &opened.args)),
         outcome: sealed.outcome,
-        result: sealed.result,
+        result: blind(sealed.result),
         by: sealed.said.map(|said| said.by.to_owned()),
-        why: sealed.said.map(|said| Digest32::of(said.why.as_bytes())),
+        why: sealed.said.map(|said| blind(Digest32::of(said.why.as_bytes()))),
         started: sealed.started,
         ended: sealed.ended,
     }

@@ -337,7 +337,12 @@ impl Runtime {
             ordinal: 0,
         };
         let stored = call.args.clone();
-        let task = Task::new(tool, call, stored, *undo, now);
+        if effect.veil.is_some() {
+            Arc::make_mut(&mut tool).subject = None;
+        }
+        let mut task = Task::new(tool, call, stored, *undo, now);
+        // What is known of the undo is about whom the effect is about.
+        task.veil = effect.veil.clone();
         let undo_effect = self.inner.ledger.load(*undo).await?;
         let told = self.settle_traced(task, undo_effect).await;
         let Some(failure) = ended(&self.inner.ledger.load(*undo).await?.state) else {

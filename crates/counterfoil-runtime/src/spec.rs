@@ -27,6 +27,8 @@ pub struct ToolSpec {
     pub approval: Option<Expr>,
     /// What one effect costs, for `limits.cost_per_run`. Sees `args`.
     pub cost: Option<Expr>,
+    /// Whose personal data a call holds. Sees `args`.
+    pub subject: Option<Expr>,
     pub action: Action,
     pub probe: Option<ProbeSpec>,
     pub verify: Option<VerifySpec>,

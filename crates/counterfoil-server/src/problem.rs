@@ -137,6 +137,7 @@ impl From<RunError> for Problem {
             | RunError::NoSchedule(_) => Self::not_found(code, detail),
             RunError::Input(_) | RunError::Signal(_) | RunError::Name(_) | RunError::Lease(_) => Self::bad(code, detail),
             RunError::WrongState { state, .. } => Self::conflict(code, detail).with("state", json!(state)),
+            RunError::SubjectErased => Self::conflict(code, detail),
             RunError::Exists { .. }
             | RunError::UnknownTool { .. }
             | RunError::Diverged { .. }

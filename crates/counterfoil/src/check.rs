@@ -13,6 +13,7 @@ use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::{self, ChainHead, ReceiptId};
 use counterfoil_core::run::Run;
 use counterfoil_core::summary::StreamKind;
+use counterfoil_core::veil::{self, is_veiled};
 use counterfoil_core::{Effect, EffectKey, Entry, Receipt, StreamId, Summary, Timestamp, codec};
 use counterfoil_evidence::ends::{End, end_of};
 use counterfoil_store::copy::Digest;
@@ -144,13 +145,19 @@ fn of_all(before: u64, record: &Record) -> u64 {
 /// An end, the effect as it was then, and where it is recorded.
 type Ending = (End, Effect, String);
 
-/// What an effect's or a run's entries come to. `None`: it is neither. An effect's ends are put beside.
+/// What an effect's or a run's entries come to. `None`: it is neither, or it is veiled: then only its subject's key lets anyone look into it. An effect's ends are put beside.
 fn recomputed<'a>(
     kind: StreamKind,
     stream: &StreamId,
-    records: impl Iterator<Item = &'a Record>,
+    records: impl Iterator<Item = &'a Record> + Clone,
     ends: &mut Vec<Ending>,
 ) -> Result<Option<Summary>, (u64, String)> {
+    if records.clone().any(|record| is_veiled(&record.body)) {
+        for record in records {
+            veil::subject_of(&record.body).map_err(|error| (record.version.0, error.to_string()))?;
+        }
+        return Ok(None);
+    }
     match kind {
         StreamKind::Effect => {
             let mut effect = Effect::absent(Digest32(stream.0));

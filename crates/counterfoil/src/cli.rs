@@ -155,6 +155,9 @@ pub enum Command {
     /// Move finished runs out of the ledger into a file; verify one, or restore it into a ledger of its own
     #[command(after_long_help = ARCHIVE_EXAMPLES, args_conflicts_with_subcommands = true)]
     Archive(ArchiveArgs),
+    /// Make unreadable for ever what was recorded of a person: destroys the key of a subject
+    #[command(after_long_help = ERASE_EXAMPLES)]
+    Erase(EraseArgs),
     /// Whole ledgers: copy one to another store, check one
     #[command(after_long_help = STORE_EXAMPLES)]
     Store(StoreArgs),
@@ -183,6 +186,11 @@ Examples:
   counterfoil archive --before 30d -o old.gz
   counterfoil archive verify old.gz
   counterfoil archive restore old.gz --into sqlite:old.db && counterfoil --store sqlite:old.db runs list";
+
+const ERASE_EXAMPLES: &str = "\
+Examples:
+  counterfoil erase --subject cus_42
+  counterfoil erase --subject cus_42 --yes --by ada --why 'asked for on 3 May'";
 
 const MODE_HELP: &str = "\
   enforce  the ledger's word is law
@@ -547,6 +555,18 @@ Asks by the `verify` of its tool; file tools look at the file without one.
 
 Exit code 0: it agrees (verified), or there is nothing to ask (unverified). 5: it could not be asked (unavailable), or it is in doubt whether it
 happened. 8: the world has drifted; what was expected and what was found is printed.";
+
+#[derive(Debug, Args)]
+pub struct EraseArgs {
+    /// Who: what the `subject` of a tool or a workflow gives for them
+    #[arg(long, value_name = "S")]
+    pub subject: String,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub who: WhoArgs,
+}
 
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {

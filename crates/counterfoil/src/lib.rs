@@ -29,6 +29,7 @@
 pub mod archive;
 pub mod check;
 pub mod compose;
+pub mod erase;
 pub mod keyring;
 
 use std::path::Path;
@@ -71,6 +72,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Runtime, Error> {
 }
 
 /// Whether a receipt is of that call: the same tool, and the same arguments as they are stored. True for the call it was made for and for every replay of it.
+/// Of a veiled effect only the subject's key can tell: see `Receipt::covers_under`.
 pub fn verify(receipt: &counterfoil_core::Receipt, call: &Call) -> bool {
     receipt.covers(&call.tool, &call.args)
 }

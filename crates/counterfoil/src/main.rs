@@ -46,6 +46,7 @@ async fn run(cli: &Cli) -> anyhow::Result<output::Exit> {
         Command::Run(args) => commands::run::run(global, args).await,
         Command::Runs(args) => commands::runs::run(global, args).await,
         Command::Workflows(args) => commands::workflows::run(global, args).await,
+        Command::Erase(args) => commands::erase::run(global, args).await,
         Command::Archive(args) => commands::archive::run(global, args).await,
         Command::Schedules(args) => commands::schedules::run(global, args).await,
         Command::Tools(args) => commands::tools::run(global, args).await,

@@ -19,6 +19,7 @@ use crate::ids::{EffectKey, Fence, StepPath, ToolName, WorkerId};
 use crate::outcome::Failure;
 use crate::summary::{StreamKind, Summary};
 use crate::time::Timestamp;
+use crate::veil::Veil;
 
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -57,6 +58,8 @@ pub struct Run {
     given_up: Option<Failure>,
     pub sagas: Vec<Saga>,
     pub end: Option<(Timestamp, RunEnd)>,
+    /// What its records are stored under: of the reader, not of the entries.
+    pub veil: Option<Arc<Veil>>,
     flow: Option<Flow>,
 }
 
@@ -186,6 +189,7 @@ impl Run {
             given_up: None,
             sagas: Vec::new(),
             end: None,
+            veil: None,
             flow,
         }
     }

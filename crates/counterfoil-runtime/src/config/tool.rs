@@ -32,6 +32,7 @@ pub const TOOL: &[&str] = &[
     "breaker",
     "limits",
     "cost",
+    "subject",
     "retain",
     "redact",
     "approval",
@@ -78,12 +79,16 @@ pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSp
     let undo = tool.get("undo").and_then(|s| undo(&s, context));
     let approval = tool.get("approval").filter(|s| !s.is_off()).and_then(|s| context.expr(&s, Sees::ARGS));
     let cost = tool.get("cost").and_then(|s| context.expr(&s, Sees::ARGS));
+    let subject = tool.get("subject").and_then(|s| context.expr(&s, Sees::ARGS));
+    if tool.has("subject") && policy.effect == EffectClass::Pure {
+        tool.wrong("subject", "nothing is recorded of an effect: pure tool, so there is nothing to erase; drop it");
+    }
     if tool.has("approval_expires") && !tool.has("approval") {
         tool.wrong("approval_expires", "nothing here needs approval; add approval: true or an expression, or drop it");
     }
     let description = tool.get("description").and_then(|s| s.text()).map(|text| text.trim().to_owned());
     let mode = tool.get("mode").and_then(|s| mode(&s, context));
-    Some(ToolSpec { name: name?, description, mode, policy, input, output, approval, cost, action: action?, probe, verify, undo })
+    Some(ToolSpec { name: name?, description, mode, policy, input, output, approval, cost, subject, action: action?, probe, verify, undo })
 }
 
 /// Fields that are often written one level too high.

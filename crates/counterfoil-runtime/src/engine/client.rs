@@ -71,7 +71,7 @@ impl Runtime {
         });
         let due = new.lease.map(|lease| now + lease);
         let workflow = Arc::new(Workflow::without_plan(&new.name));
-        self.record_start(started, workflow, Some(Second::Parked { due }), beside).await
+        self.record_start(started, workflow, None, Some(Second::Parked { due }), beside).await
     }
 
     /// The client of a run is alive.

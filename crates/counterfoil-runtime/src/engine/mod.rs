@@ -63,6 +63,8 @@ pub enum RunError {
     Exists { run: RunId, what: &'static str },
     #[error("the input does not fit the workflow's input schema: {0}")]
     Input(String),
+    #[error("the subject of this run was erased; nothing was recorded")]
+    SubjectErased,
     #[error("the workflow calls the tool {tool}, and there is none; {hint}")]
     UnknownTool { tool: String, hint: String },
     #[error("there is no workflow {0}")]
@@ -105,6 +107,7 @@ impl RunError {
             Self::Archived { .. } => "run_archived",
             Self::Exists { .. } => "run_exists",
             Self::Input(_) => "invalid_input",
+            Self::SubjectErased => crate::drive::SUBJECT_ERASED,
             Self::UnknownTool { .. } => "unknown_tool",
             Self::UnknownWorkflow(_) => "unknown_workflow",
             Self::Diverged { .. } => "definition_diverged",

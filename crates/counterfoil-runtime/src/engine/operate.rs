@@ -19,7 +19,7 @@ use super::beside::{After, RunBeside};
 use super::definitions::Named;
 use super::view::RunView;
 use super::{RunError, book};
-use crate::ledger::{LedgerError, plain_summary};
+use crate::ledger::{LedgerError, body, plain_summary};
 use crate::observe;
 use crate::operate::Operator;
 use crate::runtime::Runtime;
@@ -502,7 +502,9 @@ impl Runtime {
             noted(RunEntry::StepEnded { at: now, step: step.clone(), how })?;
         }
         let stream = StreamId::run(tenant, &new);
-        let write = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: forked.summary() };
+        forked.veil = facts.veil.clone();
+        let body = body(forked.veil.as_ref(), &stream, Version::NONE, &entries);
+        let write = Write { stream, expected: Version::NONE, at: now, body, summary: forked.summary() };
         match self.inner.ledger.append_beside(write, beside.writes(&forked, &workflow)).await {
             Ok(()) => {
                 observe::run_started();
@@ -530,7 +532,8 @@ impl Runtime {
             let source = |source| LedgerError::Run { run: run.to_string(), source };
             let entries = [entry];
             facts.apply(&entries).map_err(source)?;
-            let write = Write { stream, expected, at: self.now(), body: codec::encode(&entries), summary: facts.summary() };
+            let body = body(facts.veil.as_ref(), &stream, expected, &entries);
+            let write = Write { stream, expected, at: self.now(), body, summary: facts.summary() };
             match self.inner.ledger.append_beside(write, beside.writes(&facts, &workflow)).await {
                 Ok(()) => {
                     self.inner.lives.stir(&stream);

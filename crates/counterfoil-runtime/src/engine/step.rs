@@ -64,7 +64,8 @@ impl Runtime {
             None => Failure::new("refused", "the call was refused"),
         };
         fits(&tool, &call, Runs::Here).map_err(refused)?;
-        let task = self.fixed_task(Arc::new(tool), call).map_err(refused)?;
+        let mut task = self.fixed_task(Arc::new(tool), call).map_err(refused)?;
+        task.veil = run.veil.clone();
         Ok(Prepared { step: step.clone(), task })
     }
 

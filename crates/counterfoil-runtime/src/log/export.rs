@@ -1,4 +1,6 @@
 //! All that is recorded of a run or of an effect, as a bundle. Read as of one moment: what is written meanwhile is left out, whole.
+//!
+//! A bundle leaves the house, and nobody can erase it: what is veiled is in it as if it were erased already.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -42,12 +44,16 @@ impl Log {
         let mut receipts = self.of_run(tenant, run).await?;
         receipts.retain(|placed| placed.position <= until);
         let stream = StreamId::run(tenant, run);
-        let own: Vec<Record> = until_then(self.ledger.records(stream, Reach::Whole).await?.records, until);
+        let (own, veil) = self.ledger.read(stream, Reach::Whole).await?;
+        let own: Vec<Record> = until_then(own.records, until);
         if own.is_empty() && receipts.is_empty() {
             return Err(LogError::NoRun(run.clone()));
         }
         let mut gathered = Gathered { definition: None, records: Vec::new(), tombstones: Vec::new(), receipts, ended: true };
         let keys = self.run_records(&mut gathered, tenant, stream, &own).await?;
+        if veil.is_some() {
+            (gathered.definition, gathered.records) = (None, Vec::new());
+        }
         let listed = self.ledger.all_of(Query { run: Some(run.clone()), limit: PAGE, ..Query::effects(tenant.clone()) }).await?;
         let of_receipts = gathered.receipts.iter().map(|placed| placed.receipt.effect);
         let mut keys: Vec<EffectKey> =
@@ -68,7 +74,8 @@ impl Log {
         receipts.retain(|placed| placed.position <= until);
         let mut gathered = Gathered { definition: None, records: Vec::new(), tombstones: Vec::new(), receipts, ended: true };
         self.effects(&mut gathered, vec![effect], until).await?;
-        let bodies = gathered.records.iter().map(|record| record.body.as_ref());
+        let history = self.ledger.records(StreamId::effect(&effect), Reach::Whole).await?;
+        let bodies = history.records.iter().map(|record| record.body.as_str());
         if folded(effect, bodies)?.latest().is_none_or(|opened| opened.tenant != *tenant) {
             return Err(LogError::NoEffect(effect));
         }
@@ -114,12 +121,17 @@ impl Log {
     async fn effects(&self, gathered: &mut Gathered, keys: Vec<EffectKey>, until: Position) -> Result<(), LogError> {
         let mut begun: BTreeMap<Position, (EffectKey, Vec<Record>)> = BTreeMap::new();
         for key in keys {
-            let history = self.ledger.records(StreamId::effect(&key), Reach::Whole).await?;
+            let (history, veil) = self.ledger.read(StreamId::effect(&key), Reach::Whole).await?;
             if history.expired {
                 gathered.tombstones.push(Tombstone { effect: key, records: history.version.0 });
                 continue;
             }
             let records = until_then(history.records, until);
+            if veil.is_some() && !records.is_empty() {
+                gathered.ended &= !folded(key, records.iter().map(|record| record.body.as_str()))?.summary().open;
+                gathered.tombstones.push(Tombstone { effect: key, records: records.len() as u64 });
+                continue;
+            }
             if let Some(first) = records.first() {
                 begun.insert(first.position, (key, records));
             }

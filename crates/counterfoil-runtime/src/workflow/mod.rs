@@ -47,6 +47,8 @@ pub struct Workflow {
     pub retain: Duration,
     /// For steps that do not say.
     pub confirm: Confirm,
+    /// Whose personal data a run holds. Sees `input`.
+    pub subject: Option<Expr>,
     /// The file, byte for byte.
     pub text: Arc<str>,
     /// Of the file.
@@ -68,6 +70,7 @@ impl Workflow {
             tools: None,
             retain: RETAIN,
             confirm: Confirm::default(),
+            subject: None,
             text: Arc::from(""),
             digest: Digest32::of(b""),
         }

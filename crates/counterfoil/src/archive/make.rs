@@ -131,11 +131,11 @@ async fn write(
         let page = store.search(query).await?;
         for found in &page.found {
             let Some(run) = found.summary.run.clone() else { continue };
-            if needed.contains(&run) {
+            if needed.runs.contains(&run) {
                 stayed.push(Left { run, why: "a run that has not ended came from it, or belongs to it".into() });
                 continue;
             }
-            match gather(store, &wanted.tenant, found).await? {
+            match gather(store, &wanted.tenant, found, &needed).await? {
                 Ok(gathered) => {
                     writer.run(&gathered.head, &gathered.records).map_err(file)?;
                     runs += 1;

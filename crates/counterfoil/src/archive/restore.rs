@@ -10,13 +10,14 @@ use std::path::Path;
 
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::run::Run;
-use counterfoil_core::summary::{StreamKind, Summary};
-use counterfoil_core::{Effect, RunId, StreamId, Tenant};
+use counterfoil_core::summary::{StreamKind, Summary, state_word};
+use counterfoil_core::veil::is_veiled;
+use counterfoil_core::{Effect, RunId, StreamId, Tenant, ToolName};
 use counterfoil_store::{AppendError, Batch, Reach, Store, StoreError, Version, Write};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::format::{Damage, Kept, KeptRun, Reader};
+use super::format::{Damage, Kept, KeptRun, Reader, RunHead};
 use super::verify::holds;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -88,7 +89,7 @@ async fn bring(store: &dyn Store, tenant: &Tenant, run: &KeptRun, restored: &mut
     let mut states: BTreeMap<Digest32, Folding> = BTreeMap::new();
     for kept in &run.records {
         let folding = states.entry(kept.stream).or_insert_with(|| Folding::new(kept));
-        let summary = folding.after(kept, tenant, &run.head.run).map_err(|why| in_the_way(why.to_string()))?;
+        let summary = folding.after(kept, tenant, &run.head).map_err(|why| in_the_way(why.to_string()))?;
         match there[&kept.stream].get(kept.version as usize - 1) {
             Some(known) if known.body == kept.body => restored.found += 1,
             Some(_) => return Err(in_the_way(format!("stream {} has another record {} there", kept.stream, kept.version))),
@@ -125,10 +126,18 @@ impl Folding {
         }
     }
 
-    fn after(&mut self, kept: &Kept, tenant: &Tenant, run: &RunId) -> Result<Summary, Box<dyn std::error::Error>> {
+    fn after(&mut self, kept: &Kept, tenant: &Tenant, head: &RunHead) -> Result<Summary, Box<dyn std::error::Error>> {
         let plain =
             |kind| Summary { kind, tenant: tenant.clone(), state: "", tool: None, run: None, open: false, due: None, expires: None };
+        let run = &head.run;
         Ok(match self {
+            // Nobody can look into it here: it is listed by what the archive says of it.
+            Self::Run(_) if is_veiled(&kept.body) => {
+                let state = state_word(&head.state).unwrap_or("");
+                let tool = ToolName::new(head.workflow.as_str()).ok();
+                Summary { state, tool, run: Some(run.clone()), ..plain(StreamKind::Run) }
+            }
+            Self::Effect(_) if is_veiled(&kept.body) => Summary { run: Some(run.clone()), ..plain(StreamKind::Effect) },
             Self::Effect(effect) => {
                 effect.apply_body(&kept.body)?;
                 effect.summary()

@@ -8,6 +8,7 @@ use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::{self, ChainHead, ReceiptId};
 use counterfoil_core::run::Run;
 use counterfoil_core::summary::StreamKind;
+use counterfoil_core::veil::is_veiled;
 use counterfoil_core::{Effect, StreamId, Tenant};
 use serde::Serialize;
 
@@ -58,17 +59,22 @@ pub fn holds(run: &KeptRun, tenant: &Tenant) -> Result<ChainHead, Damage> {
     }
     let of = |stream: StreamId| streams.get(&Digest32(stream.0)).map_or(&[][..], Vec::as_slice);
     let records = of(StreamId::run(tenant, &run.head.run));
+    // What is veiled is kept as it is: only its subject's key lets anyone look into it.
+    let veiled = |records: &[&Kept]| records.iter().any(|kept| is_veiled(&kept.body));
     let mut folded: Option<Run> = None;
-    for kept in records {
+    for kept in records.iter().filter(|_| !veiled(records)) {
         let read = match &mut folded {
             Some(run) => run.apply_body(&kept.body),
             None => Run::begun(&kept.body).and_then(|(started, rest)| folded.insert(Run::new(started, None)).apply(&rest)),
         };
         read.map_err(|error| damage(format!("it cannot be read: {error}")))?;
     }
-    let folded = folded.ok_or_else(|| damage("its entries are not there".into()))?;
-    if folded.state().word() != run.head.state {
-        return Err(damage(format!("it is {}, and the archive says {}", folded.state().word(), run.head.state)));
+    match folded {
+        Some(folded) if folded.state().word() != run.head.state => {
+            return Err(damage(format!("it is {}, and the archive says {}", folded.state().word(), run.head.state)));
+        }
+        None if records.is_empty() => return Err(damage("its entries are not there".into())),
+        Some(_) | None => {}
     }
     let chain = of(StreamId::chain(tenant, Some(&run.head.run))).iter().map(|kept| kept.body.as_str());
     let (head, receipts) = receipt::follow(ChainHead::default(), chain).map_err(|error| damage(error.to_string()))?;
@@ -80,7 +86,7 @@ pub fn holds(run: &KeptRun, tenant: &Tenant) -> Result<ChainHead, Damage> {
         }
     }
     for (stream, records) in &streams {
-        if records[0].kind() == Some(StreamKind::Effect) {
+        if records[0].kind() == Some(StreamKind::Effect) && !veiled(records) {
             let mut effect = Effect::absent(*stream);
             for kept in records {
                 effect.apply_body(&kept.body).map_err(|error| damage(format!("its effect {stream} cannot be read: {error}")))?;

@@ -7,6 +7,7 @@ pub mod call;
 pub mod completions;
 pub mod doctor;
 pub mod effects;
+pub mod erase;
 pub mod flush;
 pub mod house;
 pub mod init;

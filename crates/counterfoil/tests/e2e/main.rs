@@ -11,6 +11,7 @@ mod breakers;
 mod confirms;
 mod crashes;
 mod disks;
+mod erasures;
 mod evidence;
 mod flushes;
 mod http;

@@ -114,10 +114,18 @@ async fn of_call(global: &Global, args: &ReceiptsVerifyArgs, receipt: &str) -> a
     let shelf = Shelf::open(global).await?;
     let of = ReceiptsOf { run: args.run.clone(), effect: args.effect.clone(), key: None, tool: None };
     let placed = shelf.one(&ReceiptArgs { receipt: receipt.to_owned(), of }).await?;
-    let covers = placed.receipt.covers(&tool, &call);
+    let effect = shelf.runtime.ledger().load(placed.receipt.effect).await?;
+    let covers = match &effect.veil {
+        Some(veil) => placed.receipt.covers_under(veil, &tool, &call),
+        None => placed.receipt.covers(&tool, &call),
+    };
     match global.json {
         true => output::json(&json!({ "covers": covers, "receipt": placed.receipt.id, "spec": placed.receipt.spec })),
         false if covers => output::data(format_args!("receipt {} is of that call: {}", placed.receipt.id, placed.receipt.outcome)),
+        false if effect.expired => output::data(format_args!(
+            "BAD  receipt {} is of another call: another tool, or other arguments; or of an erased subject, of which nobody can tell",
+            placed.receipt.id
+        )),
         false => output::data(format_args!("BAD  receipt {} is of another call: another tool, or other arguments", placed.receipt.id)),
     }
     Ok(if covers { Exit::Done } else { Exit::Broken })
