@@ -20,6 +20,10 @@ test *args:
 schemathesis:
     scripts/schemathesis
 
+# Has TLC check the formal model: it holds, it moves, and each of its guards is needed.
+spec *args:
+    spec/check {{args}}
+
 # Licences, advisories, bans, sources. Needs cargo-deny.
 deny:
     cargo deny --locked check

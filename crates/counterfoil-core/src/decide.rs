@@ -132,10 +132,7 @@ fn in_doubt(effect: &Effect, doubt: &Doubt, conditions: &Conditions<'_>) -> Deci
     let now = conditions.now;
     let policy = conditions.policy;
     if conditions.can_probe && conditions.series.probes < PROBES_PER_CALL_MAX {
-        let settled = match policy.settle_after {
-            Some(delay) => doubt.since + delay,
-            None => doubt.since.max(doubt.claimed + policy.timeout),
-        };
+        let settled = probe_from(policy, doubt.since, doubt.claimed);
         return if settled <= now { Decision::Probe } else { Decision::Wait { until: settled } };
     }
     let attempts_left = !conditions.series.is_over(&policy.retry, now) && doubt.not_before < conditions.series.deadline;
@@ -143,6 +140,14 @@ fn in_doubt(effect: &Effect, doubt: &Doubt, conditions: &Conditions<'_>) -> Deci
         return if doubt.not_before <= now { execute(effect, conditions) } else { Decision::Wait { until: doubt.not_before } };
     }
     Decision::Hold(Hold::Doubt)
+}
+
+/// From when on the world's word counts about an attempt that was claimed then and not heard of since: before that, what it sent may still be under way.
+pub fn probe_from(policy: &Policy, since: Timestamp, claimed: Timestamp) -> Timestamp {
+    match policy.settle_after {
+        Some(delay) => since + delay,
+        None => since.max(claimed + policy.timeout),
+    }
 }
 
 fn execute(effect: &Effect, conditions: &Conditions<'_>) -> Decision {

@@ -38,10 +38,11 @@ use crate::canonical::Json;
 use crate::codec::{self, CodecError};
 use crate::entry::{Answers, Claim, Ended, Entry, Finished, Late, LateOutcome, Opened, Probed, UndoCall, Verdict};
 use crate::ids::{EffectKey, Fence};
-use crate::outcome::{Failure, Flag, Success};
+use crate::outcome::{Failure, Flag, StateChanged, Success};
 use crate::receipt::ReceiptId;
 use crate::summary::{StreamKind, Summary};
 use crate::time::Timestamp;
+use crate::veil::Veil;
 
 /// One effect as its entries tell of it. A handle, for it is passed on at each step of its call: a clone costs nothing until it is changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +75,8 @@ pub struct Facts {
     pub past: Vec<Fence>,
     /// What the running claim was made on: a release goes back to it, and a doubt in it is not closed by an attempt that did nothing.
     pub before: Option<Box<State>>,
+    /// What its records are stored under: of the reader, not of the entries.
+    pub veil: Option<Arc<Veil>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,6 +140,8 @@ pub struct Done {
     pub started: Timestamp,
     pub result: Json,
     pub flags: Vec<Flag>,
+    /// Unless a probe or a person said that it was done.
+    pub state_changed: Option<Box<StateChanged>>,
     pub undo: Option<UndoCall>,
     pub receipt: ReceiptId,
     pub how: How,
@@ -255,6 +260,7 @@ impl Facts {
             flushed: 0,
             past: Vec::new(),
             before: None,
+            veil: None,
         }
     }
 
@@ -312,7 +318,7 @@ impl Facts {
             (State::InDoubt(doubt), Entry::Probed { at, answer }) => self.probed_state(doubt, at, answer),
             (State::InDoubt(doubt), Entry::Resolved { at, verdict, receipt, by, why }) => match verdict {
                 Verdict::Happened { result, undo } => {
-                    State::Done(self.done(Word { at, result, flags: Vec::new(), undo, receipt, how: How::Resolved }))
+                    State::Done(self.done(Word { at, result, flags: Vec::new(), state_changed: None, undo, receipt, how: How::Resolved }))
                 }
                 Verdict::DidNotHappen => {
                     self.disproven = self.fence;
@@ -335,9 +341,10 @@ impl Facts {
                 State::Cancelled { at, by, why, receipt, late: None }
             }
             (state @ State::Cancelled { late: None, .. }, Entry::Probed { at, answer }) if self.doubtful() => match answer {
-                Probed::Happened { result, undo, receipt } => {
-                    cancelled_late(state, self.done(Word { at, result, flags: Vec::new(), undo, receipt, how: How::Probed }))
-                }
+                Probed::Happened { result, undo, receipt } => cancelled_late(
+                    state,
+                    self.done(Word { at, result, flags: Vec::new(), state_changed: None, undo, receipt, how: How::Probed }),
+                ),
                 Probed::DidNotHappen => {
                     self.disproven = self.fence;
                     state
@@ -346,9 +353,10 @@ impl Facts {
             },
             (state @ State::Cancelled { late: None, .. }, Entry::Resolved { at, verdict, receipt, .. }) if self.doubtful() => match verdict
             {
-                Verdict::Happened { result, undo } => {
-                    cancelled_late(state, self.done(Word { at, result, flags: Vec::new(), undo, receipt, how: How::Resolved }))
-                }
+                Verdict::Happened { result, undo } => cancelled_late(
+                    state,
+                    self.done(Word { at, result, flags: Vec::new(), state_changed: None, undo, receipt, how: How::Resolved }),
+                ),
                 Verdict::DidNotHappen | Verdict::GaveUp => {
                     self.disproven = self.fence;
                     state
@@ -421,8 +429,8 @@ impl Facts {
         let last = self.opened.take().expect("only what was opened has ended");
         let mut past = std::mem::take(&mut self.past);
         past.extend(self.silent.iter().map(|claim| claim.fence));
-        let (version, expired, fence) = (self.version, self.expired, self.fence);
-        *self = Self { version, expired, fence, flushed: version, past, ..Self::absent(self.key) };
+        let (version, expired, fence, veil) = (self.version, self.expired, self.fence, self.veil.take());
+        *self = Self { version, expired, fence, flushed: version, past, veil, ..Self::absent(self.key) };
         State::Flushed { at, by, why, last }
     }
 
@@ -431,8 +439,8 @@ impl Facts {
         let attempt = claim.attempt;
         match (outcome, self.before.take().map(|before| *before)) {
             (Ended::Done { success, undo, receipt }, _) => {
-                let Success { result, flags } = success;
-                State::Done(Done { at: ended, attempt, started, result, flags, undo, receipt, how: How::Reported })
+                let Success { result, flags, state_changed } = success;
+                State::Done(Done { at: ended, attempt, started, result, flags, state_changed, undo, receipt, how: How::Reported })
             }
             // A refusal of the repeat says nothing about the attempt before it whose answer was lost.
             (Ended::Failed { .. }, Some(State::InDoubt(doubt))) => State::InDoubt(Doubt { not_before: ended, ..doubt }),
@@ -456,7 +464,7 @@ impl Facts {
     fn probed_state(&mut self, doubt: Doubt, at: Timestamp, answer: Probed) -> State {
         match answer {
             Probed::Happened { result, undo, receipt } => {
-                State::Done(self.done(Word { at, result, flags: Vec::new(), undo, receipt, how: How::Probed }))
+                State::Done(self.done(Word { at, result, flags: Vec::new(), state_changed: None, undo, receipt, how: How::Probed }))
             }
             Probed::DidNotHappen => {
                 self.disproven = self.fence;
@@ -473,10 +481,11 @@ impl Facts {
     fn late_state(&mut self, state: State, late: &Late) -> State {
         let place = self.silent.iter().position(|claim| claim.fence == late.fence).expect("only a silent claim reports late");
         match &late.outcome {
-            LateOutcome::Done { result, flags, undo } => {
+            LateOutcome::Done { result, flags, state_changed, undo } => {
                 let claim = self.silent.remove(place);
-                let (result, flags, undo) = (result.clone(), flags.clone(), undo.clone());
-                let done = Word { at: late.at, result, flags, undo, receipt: late.receipt, how: How::ReportedLate }.done(&claim);
+                let (result, flags, state_changed, undo) = (result.clone(), flags.clone(), state_changed.clone(), undo.clone());
+                let word = Word { at: late.at, result, flags, state_changed, undo, receipt: late.receipt, how: How::ReportedLate };
+                let done = word.done(&claim);
                 self.late_done_state(state, done)
             }
             LateOutcome::NotDone(failure) => {
@@ -484,9 +493,11 @@ impl Facts {
                 match state {
                     State::InDoubt(doubt) => self.settled_state(doubt, &claim, late, failure),
                     State::Running(running) => {
-                        if let Some(State::InDoubt(doubt)) = self.before.take().map(|before| *before) {
-                            self.before = Some(Box::new(self.settled_state(doubt, &claim, late, failure)));
-                        }
+                        let before = self.before.take().map(|before| match *before {
+                            State::InDoubt(doubt) => self.settled_state(doubt, &claim, late, failure),
+                            other => other,
+                        });
+                        self.before = before.map(Box::new);
                         State::Running(running)
                     }
                     state => state,
@@ -655,6 +666,7 @@ struct Word {
     at: Timestamp,
     result: Json,
     flags: Vec<Flag>,
+    state_changed: Option<Box<StateChanged>>,
     undo: Option<UndoCall>,
     receipt: ReceiptId,
     how: How,
@@ -662,8 +674,8 @@ struct Word {
 
 impl Word {
     fn done(self, claim: &Claim) -> Done {
-        let Self { at, result, flags, undo, receipt, how } = self;
-        Done { at, attempt: claim.attempt, started: claim.at, result, flags, undo, receipt, how }
+        let Self { at, result, flags, state_changed, undo, receipt, how } = self;
+        Done { at, attempt: claim.attempt, started: claim.at, result, flags, state_changed, undo, receipt, how }
     }
 }
 

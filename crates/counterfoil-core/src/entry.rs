@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::{CanonicalJson, Json};
 use crate::ids::{Caller, EffectKey, Fence, Fingerprint, RunId, StepPath, Tenant, ToolName, WorkerId};
-use crate::outcome::{Failure, Flag, Outcome, Success};
+use crate::outcome::{Failure, Flag, Outcome, StateChanged, Success};
 use crate::receipt::ReceiptId;
 use crate::time::Timestamp;
 
@@ -207,6 +207,8 @@ pub enum LateOutcome {
         result: Json,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         flags: Vec<Flag>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state_changed: Option<Box<StateChanged>>,
         undo: Option<UndoCall>,
     },
     NotDone(Failure),
@@ -237,7 +239,7 @@ pub enum Verdict {
 impl From<Outcome> for LateOutcome {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Done(success) => Self::Done { result: success.result, flags: success.flags, undo: None },
+            Outcome::Done(Success { result, flags, state_changed }) => Self::Done { result, flags, state_changed, undo: None },
             Outcome::NotDone(failure) => Self::NotDone(failure),
             Outcome::Unknown(failure) => Self::Unknown(failure),
         }

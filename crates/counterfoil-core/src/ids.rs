@@ -12,6 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::redact::Salt;
+
 /// Longest name, in bytes. The same as the longest `Idempotency-Key`, so that a key fits wherever a name does.
 pub const NAME_BYTES_MAX: usize = 255;
 
@@ -415,6 +417,30 @@ impl StreamId {
     /// When a tenant's workflow runs again and again.
     pub fn schedule(tenant: &Tenant, name: &ScheduleName) -> Self {
         Self::tagged("counterfoil/schedule/1", &[tenant.as_str(), name.as_str()])
+    }
+    /// 256 hashes of the log of receipts: of leaves, or of what is above them.
+    pub fn tile(level: u32, index: u64) -> Self {
+        Self::tagged("counterfoil/tile/1", &[&level.to_string(), &index.to_string()])
+    }
+    /// Signed heads of the log, 256 to a stream: so that each is found at once, and the newest soon.
+    pub fn heads(segment: u64) -> Self {
+        Self::tagged("counterfoil/heads/1", &[&segment.to_string()])
+    }
+    /// The public keys that heads were signed with, in their order.
+    pub fn keys() -> Self {
+        Self::tagged("counterfoil/keys/1", &[])
+    }
+    /// What is left of a run that was moved to an archive.
+    pub fn archived(tenant: &Tenant, run: &RunId) -> Self {
+        Self::tagged("counterfoil/archived/1", &[tenant.as_str(), run.as_str()])
+    }
+    /// The key of a person, or of whoever else data is about. Does not tell whose: the ledger's salt is in it.
+    pub fn subject(salt: &Salt, tenant: &Tenant, subject: &str) -> Self {
+        Self(Digest32::of_fields("counterfoil/subject/1", &[&salt.0, tenant.as_str().as_bytes(), subject.as_bytes()]).0)
+    }
+    /// That a subject's key was destroyed, by whom and why.
+    pub fn erased(tenant: &Tenant, subject: &StreamId) -> Self {
+        Self(Digest32::of_fields("counterfoil/erased/1", &[tenant.as_str().as_bytes(), &subject.0]).0)
     }
     /// The secret that salts the digests of redacted values.
     pub fn salt() -> Self {

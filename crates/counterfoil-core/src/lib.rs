@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`ids`], [`time`], [`canonical`], [`call`], [`policy`], [`outcome`], [`entry`],
 //! [`effect`] (the fold), [`decide`] (what may happen next), then [`retry`], [`breaker`], [`limit`],
-//! [`receipt`], [`redact`], [`echo`], [`mode`], [`trace`]; [`token`] is who may ask over HTTP.
+//! [`receipt`], [`redact`], [`echo`], [`veil`], [`mode`], [`trace`]; [`token`] is who may ask over HTTP.
 
 pub mod breaker;
 pub mod call;
@@ -32,6 +32,7 @@ pub mod summary;
 pub mod time;
 pub mod token;
 pub mod trace;
+pub mod veil;
 
 pub use call::{Call, Identity};
 pub use canonical::{CanonicalJson, Json};
@@ -40,10 +41,11 @@ pub use effect::{Effect, State};
 pub use entry::Entry;
 pub use ids::{Caller, EffectKey, Fence, Fingerprint, Lane, RunId, StepPath, StreamId, Tenant, ToolName, WorkerId};
 pub use mode::Mode;
-pub use outcome::{Failure, Outcome, Success};
+pub use outcome::{Failure, Outcome, StateChanged, Success};
 pub use policy::{EffectClass, OnInFlight, Policy, Repeat};
 pub use receipt::Receipt;
 pub use summary::Summary;
 pub use time::Timestamp;
 pub use token::Token;
 pub use trace::TraceContext;
+pub use veil::Veil;

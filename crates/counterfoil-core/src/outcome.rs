@@ -25,11 +25,38 @@ pub struct Success {
     /// Set when the result is not all of what the world said, or not what was promised: it is kept all the same, since it happened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<Flag>,
+    /// What a later look at the world is held against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_changed: Option<Box<StateChanged>>,
 }
 
 impl Success {
     pub fn new(result: Json) -> Self {
-        Self { result, flags: Vec::new() }
+        Self { result, flags: Vec::new(), state_changed: None }
+    }
+}
+
+/// How the thing that an effect made or changed can be known again: captured when the effect is done, from what it answered. No secrets: it is
+/// shown wherever the effect is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateChanged {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// As the other side sent it, quotes and all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+    /// SHA-256 of what a file holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest32>,
+    /// What the thing is called out there.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+}
+
+impl StateChanged {
+    /// `None`: nothing was captured.
+    pub fn known(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
     }
 }
 

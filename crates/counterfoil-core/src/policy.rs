@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::run::confirm::Confirm;
+
 /// Largest result kept in full. What is larger happened all the same: a preview and a digest are kept.
 pub const RESULT_BYTES_MAX: usize = 1 << 20;
 
@@ -85,6 +87,8 @@ pub struct Policy {
     pub approval_expires: Duration,
     /// Largest result kept in full.
     pub result_bytes_max: usize,
+    /// Whether its recorded effects are held against the world when a run goes on, where the run's workflow does not say.
+    pub confirm: Confirm,
 }
 
 impl Default for Policy {
@@ -107,6 +111,7 @@ impl Default for Policy {
             settle_after: None,
             approval_expires: Duration::from_secs(24 * 3600),
             result_bytes_max: RESULT_BYTES_MAX,
+            confirm: Confirm::default(),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::codec::{self, CodecError};
 use crate::ids::{Digest32, EffectKey, Fence, Lane, RunId, StreamId, Tenant, ToolName};
 use crate::json_text;
 use crate::time::Timestamp;
+use crate::veil::Veil;
 
 /// Names one receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -47,6 +48,8 @@ pub struct Draft {
     /// Digest of the result, or of the failure.
     pub result: Digest32,
     pub by: Option<String>,
+    /// Digest of the reason that goes with `by`.
+    pub why: Option<Digest32>,
     pub started: Timestamp,
     pub ended: Timestamp,
 }
@@ -73,6 +76,9 @@ pub struct Receipt {
     /// Who, where a person ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// Digest of the reason, which stands in the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<Digest32>,
     pub started: Timestamp,
     pub ended: Timestamp,
     pub duration_us: u64,
@@ -84,6 +90,11 @@ impl Receipt {
     /// Whether this receipt speaks of that call.
     pub fn covers(&self, tool: &ToolName, args: &CanonicalJson) -> bool {
         self.spec == crate::call::spec_hash(tool, args)
+    }
+
+    /// The same of a veiled effect, whose receipts only its subject's key lets anyone check.
+    pub fn covers_under(&self, veil: &Veil, tool: &ToolName, args: &CanonicalJson) -> bool {
+        self.spec == veil.blind(&crate::call::spec_hash(tool, args))
     }
 }
 
@@ -143,6 +154,7 @@ impl Draft {
             outcome: self.outcome.to_owned(),
             result: self.result,
             by: self.by,
+            why: self.why,
             started: self.started,
             ended: self.ended,
             duration_us: self.ended.since(self.started).as_micros() as u64,
@@ -220,7 +232,8 @@ pub fn head_of(newest: &str) -> Result<ChainHead, CodecError> {
     Ok(ChainHead { lane: receipt.lane, seq: receipt.seq, hash: Digest32::of(last.as_bytes()) })
 }
 
-fn texts(body: &str) -> Result<Vec<&str>, CodecError> {
+/// The receipts of a chain record, each as its stored text.
+pub fn texts(body: &str) -> Result<Vec<&str>, CodecError> {
     let raw: Vec<&RawValue> = serde_json::from_str(codec::json_of(body)?).map_err(|e| CodecError::Malformed(e.to_string()))?;
     Ok(raw.into_iter().map(RawValue::get).collect())
 }
@@ -256,6 +269,7 @@ mod tests {
             outcome: "done",
             result: Digest32::of(b"null"),
             by: None,
+            why: None,
             started: Timestamp(n as i64),
             ended: Timestamp(n as i64 + 10),
         }
@@ -294,7 +308,7 @@ mod tests {
     fn a_sealed_receipt_is_written_as_any_other() {
         let last = |lane| ChainHead { lane, seq: 41_999, hash: Digest32::of(b"the one before") };
         let run = Some(RunId::new(r#"a "run" with ,"seq":0 in it"#).unwrap());
-        let told = Draft { run, by: Some("ada".into()), ..draft(8) };
+        let told = Draft { run, by: Some("ada".into()), why: Some(Digest32::of(b"it did")), ..draft(8) };
         for (draft, head) in [(draft(7), last(Lane::FIRST)), (told, last(Lane::FIRST)), (draft(9), last(Lane(17)))] {
             let (text, sealed) = head.seal(&draft.clone().unsealed());
             let receipt: Receipt = serde_json::from_str(&text).unwrap();

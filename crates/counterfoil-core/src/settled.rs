@@ -26,8 +26,8 @@ impl Settled {
         else {
             return None;
         };
-        let Success { result, flags } = success;
-        Some(Self { done: Done { at, attempt, started, result, flags, undo, receipt, how: How::Reported }, answers })
+        let Success { result, flags, state_changed } = success;
+        Some(Self { done: Done { at, attempt, started, result, flags, state_changed, undo, receipt, how: How::Reported }, answers })
     }
 
     /// Whether the recorded result is the answer to a call with these arguments. If not, the whole history says what is.

@@ -32,10 +32,20 @@ pub enum StreamKind {
     Workflow = 13,
     /// When a workflow runs again and again.
     Schedule = 14,
+    /// 256 hashes of the log of receipts.
+    Tile = 15,
+    /// Signed heads of that log.
+    Head = 16,
+    /// The public keys they are signed with.
+    Key = 17,
+    /// Where a run went that was moved to an archive.
+    Archived = 18,
+    /// The key of those whose personal data is veiled.
+    Subject = 19,
 }
 
 impl StreamKind {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 19] = [
         Self::Effect,
         Self::Chain,
         Self::Breaker,
@@ -50,6 +60,11 @@ impl StreamKind {
         Self::Run,
         Self::Workflow,
         Self::Schedule,
+        Self::Tile,
+        Self::Head,
+        Self::Key,
+        Self::Archived,
+        Self::Subject,
     ];
 
     pub fn from_code(code: u8) -> Option<Self> {
@@ -74,7 +89,7 @@ pub struct Summary {
 }
 
 /// Every word that `Summary::state` may hold.
-pub const STATES: [&str; 32] = [
+pub const STATES: [&str; 33] = [
     "",
     "waiting_approval",
     "ready",
@@ -107,6 +122,7 @@ pub const STATES: [&str; 32] = [
     "compensated",
     "compensation_failed",
     "paused",
+    "archived",
 ];
 
 /// The one word of [`STATES`] that equals `text`.

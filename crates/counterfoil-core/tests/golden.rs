@@ -20,7 +20,7 @@ use counterfoil_core::entry::{Answers, Claim, Ended, Finished, Late, LateOutcome
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::limit::Spent;
 use counterfoil_core::mode::{Mode, Switched};
-use counterfoil_core::outcome::Flag;
+use counterfoil_core::outcome::{Flag, StateChanged};
 use counterfoil_core::policy::{BreakerPolicy, Rate};
 use counterfoil_core::receipt::{self, ChainHead, Draft, ReceiptId};
 use counterfoil_core::request::{Request, RequestState, Stored};
@@ -101,6 +101,16 @@ fn resolved(verdict: Verdict) -> Entry {
     Entry::Resolved { at: AT, by: "ada".into(), why: "looked at the bank".into(), verdict, receipt: receipt(9) }
 }
 
+fn changed() -> Success {
+    let state = StateChanged {
+        version: Some("7".into()),
+        etag: Some("W/\"a1\"".into()),
+        digest: Some(Digest32::of(b"what was written")),
+        reference: Some("issues/12".into()),
+    };
+    Success { state_changed: state.known(), ..Success::new(json("{}")) }
+}
+
 fn records() -> Vec<(&'static str, Entry)> {
     let by = || "ada".to_owned();
     let why = || "because".to_owned();
@@ -109,7 +119,7 @@ fn records() -> Vec<(&'static str, Entry)> {
         Flag::OutputSchemaViolated("\"id\" is missing".into()),
         Flag::Truncated { bytes: 2_000_000, sha256: Digest32::of(b"all of it") },
     ];
-    let flagged = Success { result: json("\"the first mebibyte\""), flags: flags.clone() };
+    let flagged = Success { flags: flags.clone(), ..Success::new(json("\"the first mebibyte\"")) };
     let done = |success, undo| finished(1, Ended::Done { success, undo, receipt: receipt(2) });
     let retry = |receipt| Ended::Retry { failure: full_failure(), not_before: AT + Duration::from_secs(5), receipt };
     let undo_finished = |failure| Entry::UndoFinished { at: AT, undo: call::undo_key(&key()), failure, receipt: receipt(9) };
@@ -126,6 +136,7 @@ fn records() -> Vec<(&'static str, Entry)> {
         ("finished_done", done(Success::new(json(r#"{ "id" : "ch_1", "n": 1.50e2 }"#)), undo())),
         ("finished_done_null", done(Success::new(json("null")), None)),
         ("finished_done_flagged", done(flagged, None)),
+        ("finished_done_state_changed", done(changed(), None)),
         ("finished_done_answering", answering()),
         ("finished_failed", finished(1, Ended::Failed { failure: Failure::new("http_400", "no"), receipt: receipt(2) })),
         (
@@ -136,8 +147,12 @@ fn records() -> Vec<(&'static str, Entry)> {
         ("finished_retry_exhausted", finished(1, retry(Some(receipt(2))))),
         ("finished_unknown", finished(1, Ended::Unknown { failure: full_failure(), not_before: AT })),
         ("lost", Entry::Lost { fence: Fence(1), at: AT, why: why() }),
-        ("late_done", late(LateOutcome::Done { result: json("false"), flags: Vec::new(), undo: undo() })),
-        ("late_done_flagged", late(LateOutcome::Done { result: json("\"\""), flags, undo: None })),
+        ("late_done", late(LateOutcome::Done { result: json("false"), flags: Vec::new(), state_changed: None, undo: undo() })),
+        ("late_done_flagged", late(LateOutcome::Done { result: json("\"\""), flags, state_changed: None, undo: None })),
+        (
+            "late_done_state_changed",
+            late(LateOutcome::Done { result: json("1"), flags: Vec::new(), state_changed: changed().state_changed, undo: None }),
+        ),
         ("late_not_done", late(LateOutcome::NotDone(full_failure()))),
         ("late_unknown", late(LateOutcome::Unknown(Failure::new("panic", "handler")))),
         ("probed_happened", Entry::Probed { at: AT, answer: Probed::Happened { result: json("null"), undo: undo(), receipt: receipt(3) } }),
@@ -177,7 +192,8 @@ fn breakers() -> Vec<(&'static str, Breaker)> {
     vec![("breaker_closed", Breaker::default()), ("breaker_failing", failing), ("breaker_open", open), ("breaker_forced", forced)]
 }
 
-fn chain() -> String {
+/// Since when receipts say why: `why` is its digest, beside `by`.
+fn chain(why: Option<&str>) -> String {
     let draft = |ending, run: Option<&str>, by: Option<&str>| Draft {
         id: receipt(ending),
         tenant: Tenant::new("acme").unwrap(),
@@ -190,6 +206,7 @@ fn chain() -> String {
         outcome: "done",
         result: json("null").digest(),
         by: by.map(str::to_owned),
+        why: by.and(why).map(|why| counterfoil_core::ids::Digest32::of(why.as_bytes())),
         started: AT,
         ended: AT + Duration::from_micros(1_234),
     };
@@ -309,14 +326,20 @@ fn tokens_are_read_and_written_as_ever() {
 
 #[test]
 fn receipts_are_read_and_chained_as_ever() {
-    let stored = golden("receipts", &chain());
-    assert_eq!(stored, chain(), "sealed in another way");
-    let (head, receipts) = receipt::follow(ChainHead::default(), [stored.as_str()].into_iter()).unwrap();
-    assert_eq!(receipt::head_of(&stored), Ok(head));
-    let texts: Vec<String> = receipts.iter().map(|r| serde_json::to_string(r).unwrap()).collect();
-    assert_eq!(receipt::body_of(&texts), stored, "read and written again");
     // The hash is over the stored bytes: it is part of the format.
-    assert_eq!(head.hash.to_string(), "1be63cd08c5d46cb407e0cd7075978afbc916edc528cf12b96d223226cf0f214");
+    let ever = [
+        ("receipts", None, "1be63cd08c5d46cb407e0cd7075978afbc916edc528cf12b96d223226cf0f214"),
+        ("receipts_said", Some("she asked the bank"), "aaa5695677a6af8c5f6b42fa4fdce4284e646f064c0aae690e95bc12991a1e20"),
+    ];
+    for (name, why, hash) in ever {
+        let stored = golden(name, &chain(why));
+        assert_eq!(stored, chain(why), "sealed in another way");
+        let (head, receipts) = receipt::follow(ChainHead::default(), [stored.as_str()].into_iter()).unwrap();
+        assert_eq!(receipt::head_of(&stored), Ok(head));
+        let texts: Vec<String> = receipts.iter().map(|r| serde_json::to_string(r).unwrap()).collect();
+        assert_eq!(receipt::body_of(&texts), stored, "read and written again");
+        assert_eq!(head.hash.to_string(), hash, "{name}");
+    }
 }
 
 #[test]
@@ -358,11 +381,11 @@ fn no_golden_file_is_forgotten() {
     let mut known: BTreeSet<String> = records().into_iter().map(|(name, _)| name.to_owned()).collect();
     known.extend(breakers().into_iter().map(|(name, _)| name.to_owned()));
     known.extend(
-        ["spent", "spent_nothing", "receipts", "life", "request_pending", "request_answered", "request_answered_bare"].map(str::to_owned),
+        ["spent", "spent_nothing", "receipts", "receipts_said", "life", "request_pending", "request_answered", "request_answered_bare"]
+            .map(str::to_owned),
     );
     known.extend(tokens().into_iter().map(|(name, _)| name.to_owned()));
     known.extend(switches().into_iter().map(|(name, _)| name.to_owned()));
-    known.extend(["spent", "spent_nothing", "receipts", "life"].map(str::to_owned));
     let files = std::fs::read_dir(path("x").parent().unwrap()).unwrap().map(|f| f.unwrap().path());
     let found: BTreeSet<String> = files.map(|f| f.file_stem().unwrap().to_string_lossy().into_owned()).collect();
     assert_eq!(found, known);

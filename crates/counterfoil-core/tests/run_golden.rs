@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use counterfoil_core::codec;
 use counterfoil_core::ids::Digest32;
+use counterfoil_core::run::confirm::{Check, Confirmed, Finding, Occasion, OnDrift};
 use counterfoil_core::run::entry::{Awaited, Began, By, Forked, Parent, RunEnd, RunEntry, Signalled, Started, StepEnd, Undone};
 use counterfoil_core::run::schedule::{Became, CatchUp, Overlap, ScheduleEntry, Standing, Terms, Ticked, is_schedule};
 use counterfoil_core::run::{Schedule, is_run, word};
@@ -48,6 +49,18 @@ fn ended(how: StepEnd) -> RunEntry {
     RunEntry::StepEnded { at: AT, step: name("each[3].flight"), how }
 }
 
+fn checks() -> Vec<Check> {
+    let found = [
+        (OnDrift::Strict, Finding::Verified),
+        (OnDrift::Warn, Finding::Drifted { expected: "ETag \"1\"".into(), found: "gone".into() }),
+        (OnDrift::Human, Finding::Unavailable { why: "503".into() }),
+        (OnDrift::Strict, Finding::Unverified { why: "its tool has no verifier".into() }),
+        (OnDrift::Strict, Finding::InDoubt),
+    ];
+    let check = |(mode, finding)| Check { step: name("flight"), effect: Digest32::of(b"key"), tool: name("book_flight"), mode, finding };
+    found.map(check).into()
+}
+
 fn entries() -> Vec<RunEntry> {
     let failure = || Failure::new("http_402", "no: \"später\"");
     let signal = |correlation: Option<&str>| Signalled {
@@ -72,8 +85,9 @@ fn entries() -> Vec<RunEntry> {
         RunEntry::RunStarted(Box::new(started(By::Function, false))),
         RunEntry::RunStarted(Box::new(started(By::Client, false))),
         RunEntry::Owned { at: AT, worker: name("w-1"), fence: Fence(2), lease_until: Timestamp(AT.0 + 30_000_000) },
-        RunEntry::Parked { at: AT, due: None },
-        RunEntry::Parked { at: AT, due: Some(AT) },
+        RunEntry::Parked { at: AT, due: None, unconfirmed: false },
+        RunEntry::Parked { at: AT, due: Some(AT), unconfirmed: false },
+        RunEntry::Parked { at: AT, due: Some(AT), unconfirmed: true },
         began(Began::Effect { tool: name("book_flight"), key: Digest32::of(b"key"), pure: false }),
         began(Began::Effect { tool: name("today"), key: Digest32::of(b"key"), pure: true }),
         began(Began::Sleep { until: AT }),
@@ -95,7 +109,13 @@ fn entries() -> Vec<RunEntry> {
         RunEntry::CancelAsked { at: AT, by: "ada".into(), why: "enough".into(), step: None, undo: true },
         RunEntry::CancelAsked { at: AT, by: "ada".into(), why: "enough".into(), step: Some(name("tell")), undo: false },
         RunEntry::FinishAsked { at: AT, how: RunEnd::Completed { output: json("[1.0]") } },
-        RunEntry::Stirred { at: AT },
+        RunEntry::Stirred { at: AT, resumed: false },
+        RunEntry::Stirred { at: AT, resumed: true },
+        RunEntry::Confirmed(Confirmed::of(AT, Occasion::TakenOver, Vec::new())),
+        RunEntry::Confirmed(Confirmed::of(AT, Occasion::Resumed, checks())),
+        RunEntry::Confirmed(Confirmed::of(AT, Occasion::PickedUp, checks().drain(..1).collect())),
+        RunEntry::ConfirmDecided { at: AT, by: "ada".into(), why: "it was meant".into(), accepted: true },
+        RunEntry::ConfirmDecided { at: AT, by: "ada".into(), why: String::new(), accepted: false },
         triggered(None),
         triggered(Some("try")),
         dealt(Undone::Undone),

@@ -15,9 +15,9 @@ use counterfoil_core::outcome::Flag;
 use counterfoil_core::policy::EffectClass;
 use counterfoil_core::redact::{Salt, holds_digest, redact_json, scrub, scrub_json, secrets};
 use counterfoil_core::retry::{self, Series};
-use counterfoil_core::{EffectKey, Failure, Json, Outcome, Success, Timestamp};
+use counterfoil_core::{EffectKey, Failure, Json, Outcome, StateChanged, Success, Timestamp};
 
-use crate::ledger::{Ending, Ledger, LedgerError, Permit, Reported, Sealed, evidence, next_receipt};
+use crate::ledger::{Ending, Ledger, LedgerError, Permit, Reported, Said, Sealed, evidence, next_receipt};
 use crate::liveness::Unsettled;
 use crate::registry::Registered;
 use crate::reports::Report;
@@ -79,7 +79,9 @@ impl Concluding {
         match self.outcome.clone() {
             Outcome::Done(success) => {
                 let flags = self.flags(&success);
-                Outcome::Done(Success { result: self.redacted(&success.result), flags })
+                let state_changed = success.state_changed.or_else(|| captured(&self.tool, &self.invocation, &success.result));
+                let state_changed = state_changed.map(|state| self.state_told(state));
+                Outcome::Done(Success { result: self.redacted(&success.result), flags, state_changed })
             }
             Outcome::NotDone(failure) => Outcome::NotDone(self.told(failure)),
             Outcome::Unknown(failure) if policy.effect != EffectClass::Write => {
@@ -96,6 +98,16 @@ impl Concluding {
         }
         let message = scrubbed(&self.tool, &self.invocation, &failure.message, self.salt.as_ref());
         Failure { message, detail: failure.detail.as_ref().map(|detail| self.redacted(detail)), ..failure }
+    }
+
+    /// The same for what was captured.
+    fn state_told(&self, state: Box<StateChanged>) -> Box<StateChanged> {
+        if self.tool.policy.redact.is_empty() {
+            return state;
+        }
+        let told = |text: Option<String>| text.map(|text| scrubbed(&self.tool, &self.invocation, &text, self.salt.as_ref()));
+        let StateChanged { version, etag, digest, reference } = *state;
+        Box::new(StateChanged { version: told(version), etag: told(etag), digest, reference: told(reference) })
     }
 
     fn flags(&self, success: &Success) -> Vec<Flag> {
@@ -130,6 +142,10 @@ pub(crate) fn scrubbed(tool: &Registered, invocation: &Invocation, text: &str, s
     let (args, paths) = (&invocation.args, &tool.policy.redact);
     let kept = scrub(text, &secrets(args, paths));
     salt.and_then(|salt| Echo::of(args, paths, salt)).map_or(kept.clone(), |echo| echo.scrub(&kept))
+}
+
+fn captured(tool: &Registered, invocation: &Invocation, result: &Json) -> Option<Box<StateChanged>> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| tool.tool.captured(invocation, result))).unwrap_or_default()
 }
 
 pub(crate) fn undo_call(tool: &Registered, invocation: &Invocation, result: &Json) -> Option<UndoCall> {
@@ -216,7 +232,7 @@ pub(crate) async fn probed(
         ProbeAnswer::Happened(success) => {
             let result = redacted(tool, invocation, &success.result, salt);
             let undo = undo_call(tool, invocation, &result);
-            let sealed = Sealed { outcome: "probed_happened", result: result.digest(), by: None, started: now, ended: now };
+            let sealed = Sealed { outcome: "probed_happened", result: result.digest(), said: None, started: now, ended: now };
             (Probed::Happened { result, undo, receipt: next_receipt(effect) }, Some(sealed))
         }
         ProbeAnswer::DidNotHappen => (Probed::DidNotHappen, None),
@@ -229,7 +245,7 @@ pub(crate) async fn probed(
 pub(crate) fn seal_of_fact(entry: &Entry) -> Option<Sealed<'_>> {
     match entry {
         Entry::Denied { at, by, why, .. } => {
-            Some(Sealed { outcome: "denied", result: Digest32::of(why.as_bytes()), by: Some(by), started: *at, ended: *at })
+            Some(Sealed { outcome: "denied", result: Digest32::of(why.as_bytes()), said: Some(Said { by, why }), started: *at, ended: *at })
         }
         _ => None,
     }

@@ -10,7 +10,7 @@ use counterfoil_core::decide::Attempt;
 use counterfoil_core::effect::{State, WorldSemantics};
 use counterfoil_core::entry::{Entry, Opened};
 use counterfoil_core::limit::Place;
-use counterfoil_core::{Call, Conditions, Decision, Effect, EffectKey, Timestamp, decide};
+use counterfoil_core::{Call, Conditions, Decision, Effect, EffectKey, StreamId, Tenant, Timestamp, Veil, decide};
 use counterfoil_store::{StoreError, Written};
 use tracing::Instrument;
 
@@ -30,6 +30,8 @@ use crate::trace;
 
 /// The code of a call that its run does not want any more.
 pub(crate) const STEP_STOPPED: &str = "step_stopped";
+/// The code of a call or a run about someone whose key was destroyed.
+pub(crate) const SUBJECT_ERASED: &str = "subject_erased";
 
 /// The right to make an attempt, with all that goes with it.
 pub(crate) struct Held {
@@ -57,6 +59,13 @@ impl Inner {
                 Ok(decision) => decision,
                 Err(answer) => return Ok((effect, answer)),
             };
+            // What is recorded first says whom it is about, and from then on its records do.
+            if effect.opened.is_none() && matches!(decision, Decision::Execute(_) | Decision::AskApproval) {
+                match Box::pin(self.veiled(task, &effect)).await? {
+                    Ok(veiled) => effect = veiled,
+                    Err(refused) => return Ok((effect, refused)),
+                }
+            }
             let step = match decision {
                 Decision::Replay => return Ok((effect, Ending::Recorded)),
                 Decision::Refuse(refusal) => return Ok((effect, Ending::Refused(refusal))),
@@ -92,6 +101,37 @@ impl Inner {
                 Err(error) => return Err(error),
             };
         }
+    }
+
+    /// The effect of a call that nothing is recorded of yet, under the key of its subject. Refused where that was erased.
+    pub(crate) async fn veiled(&self, task: &Task, effect: &Effect) -> Result<Result<Effect, Ending>, LedgerError> {
+        let mut veiled = effect.clone();
+        let Some(rule) = &task.tool.subject else {
+            if task.veil.is_some() {
+                veiled.veil = task.veil.clone();
+            }
+            return Ok(Ok(veiled));
+        };
+        let refused = |code, message| Ok(Err(Ending::NotAdmitted(Status::Error, AnswerError::new(code, message))));
+        let subject = match rule(&task.call.args) {
+            Ok(subject) => subject,
+            Err(message) => return refused("subject_rule_failed", message),
+        };
+        match self.veil_of(&task.call.tenant, &subject).await? {
+            Some(veil) => {
+                veiled.veil = Some(veil);
+                Ok(Ok(veiled))
+            }
+            None => {
+                refused(SUBJECT_ERASED, format!("the subject of this call of {} was erased; nothing was recorded or run", task.tool.name))
+            }
+        }
+    }
+
+    /// What the records about this subject are stored under. `None`: it was erased.
+    pub(crate) async fn veil_of(&self, tenant: &Tenant, subject: &str) -> Result<Option<Arc<Veil>>, LedgerError> {
+        let salt = self.salt(tenant).await?;
+        self.ledger.veil(tenant, StreamId::subject(&salt, tenant, subject)).await
     }
 
     async fn execute(&self, task: &mut Task, effect: &Effect, attempt: Attempt) -> Result<Result<Effect, Ending>, LedgerError> {
@@ -330,10 +370,11 @@ pub(crate) fn ledger_answer(error: &LedgerError, task: Option<&Task>) -> Answer 
             Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: WorldSemantics::InDoubt.word(), ..answer }
         }
         Some(task) if task.series.attempts > 0 => {
-            let message = format!("{error}. The last attempt certainly did not happen; no further one was made");
+            let message = format!(
+                "{error}. The last attempt certainly did not happen, and no further one was made here; whether another worker made one, only the ledger knows"
+            );
             let error = AnswerError::new(code, message).retriable(Some(Duration::from_secs(1)));
-            let answer = Answer::unrecorded(Status::Error, error);
-            Answer { effect: Some(task.key), attempt: task.series.attempts, outcome: WorldSemantics::RetryableFailure.word(), ..answer }
+            Answer { effect: Some(task.key), attempt: task.series.attempts, ..Answer::unrecorded(Status::Error, error) }
         }
         _ => {
             let refused = AnswerError::new(code, format!("{error}. Nothing was run: no ledger, no execution"));

@@ -7,11 +7,12 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use counterfoil_core::run::confirm::Finding;
 use counterfoil_core::{Failure, Outcome, Timestamp};
 use futures_util::FutureExt;
 
 use crate::ledger::Permit;
-use crate::tool::{Invocation, ProbeAnswer, Tool};
+use crate::tool::{Invocation, ProbeAnswer, Recorded, Tool};
 
 /// Runs one attempt of a recorded effect.
 pub fn attempt(permit: &Permit, now: Timestamp, tool: &dyn Tool, invocation: Invocation) -> impl Future<Output = Outcome> {
@@ -40,6 +41,18 @@ pub async fn probe(tool: &dyn Tool, invocation: Invocation, timeout: Duration) -
         Ok(Err(panic)) => ProbeAnswer::CannotTell(format!("the probe panicked: {}", panic_text(&*panic))),
         Err(_) => ProbeAnswer::CannotTell(format!("the probe did not answer within {timeout:?}")),
     }
+}
+
+/// Asks the world whether it still agrees. Whatever goes wrong with the asking means that it could not be asked.
+pub async fn verify(tool: &dyn Tool, invocation: Invocation, recorded: Recorded) -> Finding {
+    let timeout = invocation.timeout;
+    let asking = AssertUnwindSafe(async { tool.verify(invocation, recorded).await }).catch_unwind();
+    let why = match tokio::time::timeout(timeout, asking).await {
+        Ok(Ok(finding)) => return finding,
+        Ok(Err(panic)) => format!("the verifier panicked: {}", panic_text(&*panic)),
+        Err(_) => format!("the verifier did not answer within {timeout:?}"),
+    };
+    Finding::Unavailable { why }
 }
 
 /// Not `async`: such a function keeps its arguments in the future twice.

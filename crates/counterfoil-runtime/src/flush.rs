@@ -43,7 +43,7 @@ impl Runtime {
             }
             let entry = Entry::Flushed { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt: next_receipt(effect) };
             let result = Digest32::of(operator.why.as_bytes());
-            Some((entry, Some(Sealed { outcome: "flushed", result, by: Some(&operator.by), started: now, ended: now })))
+            Some((entry, Some(Sealed { outcome: "flushed", result, said: Some(operator.said()), started: now, ended: now })))
         })
         .await
     }

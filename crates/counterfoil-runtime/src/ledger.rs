@@ -4,6 +4,7 @@
 //! cannot be recorded under its permit (the lease was lost, the effect cancelled) is recorded as `late`: evidence is never dropped.
 
 mod permit;
+mod veils;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,11 +20,15 @@ use counterfoil_core::redact::Salt;
 use counterfoil_core::run::RunFoldError;
 use counterfoil_core::settled::Settled;
 use counterfoil_core::summary::StreamKind;
+use counterfoil_core::veil::{Veil, is_veiled};
 use counterfoil_core::{Effect, EffectKey, Entry, Lane, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
-use counterfoil_store::{AppendError, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write};
+use counterfoil_store::{
+    AppendError, Batch, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write,
+};
 use thiserror::Error;
 
 pub use self::permit::{Claiming, Holding, Lease, Permit};
+pub use self::veils::body;
 use crate::builder::Threads;
 use crate::clock::Clock;
 use crate::fresh::Fresh;
@@ -116,11 +121,19 @@ impl Reported {
     }
 }
 
+/// Somebody's word, with the reason.
+#[derive(Clone, Copy)]
+pub struct Said<'a> {
+    pub by: &'a str,
+    pub why: &'a str,
+}
+
 /// Who ended an effect, and when: what a receipt says beside the effect's own facts.
 pub struct Sealed<'a> {
     pub outcome: &'static str,
     pub result: Digest32,
-    pub by: Option<&'a str>,
+    /// Who says so, and why, where it was not the tool.
+    pub said: Option<Said<'a>>,
     pub started: Timestamp,
     pub ended: Timestamp,
 }
@@ -154,15 +167,15 @@ impl Ledger {
     }
 
     pub async fn load(&self, key: EffectKey) -> Result<Effect, LedgerError> {
-        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await.inspect_err(|e| self.meters.failed(e))?;
-        fold(key, &history)
+        let (history, veil) = self.read(StreamId::effect(&key), Reach::Whole).await?;
+        fold(key, &history, veil)
     }
 
     /// The effect, or only what a replay of it needs, if that is all there is to it.
     pub async fn glance(&self, key: EffectKey) -> Result<Glance, LedgerError> {
-        let newest = self.store.load(StreamId::effect(&key), Reach::Newest(1)).await.inspect_err(|e| self.meters.failed(e))?;
+        let (newest, veil) = self.read(StreamId::effect(&key), Reach::Newest(1)).await?;
         if newest.version.0 == newest.records.len() as u64 || newest.expired {
-            return fold(key, &newest).map(Glance::Whole);
+            return fold(key, &newest, veil).map(Glance::Whole);
         }
         match newest.records.last().and_then(|record| Settled::read(&record.body)) {
             Some(settled) => Ok(Glance::Settled(settled)),
@@ -172,7 +185,7 @@ impl Ledger {
 
     /// The entries of an effect as they are stored, each with the time of its record.
     pub async fn history(&self, key: EffectKey) -> Result<Vec<serde_json::Value>, LedgerError> {
-        let history = self.store.load(StreamId::effect(&key), Reach::Whole).await.inspect_err(|e| self.meters.failed(e))?;
+        let history = self.records(StreamId::effect(&key), Reach::Whole).await?;
         let mut entries = Vec::new();
         for record in &history.records {
             let decoded: Vec<serde_json::Value> = codec::decode(&record.body)
@@ -371,7 +384,7 @@ impl Ledger {
             };
             let receipt = ReceiptId::new(&effect.key, effect.version + 1);
             let entry = Entry::Late(Late { fence: holding.lease.fence, at, outcome: outcome.clone(), receipt });
-            let sealed = Sealed { outcome: word, result, by: None, started: holding.started, ended: at };
+            let sealed = Sealed { outcome: word, result, said: None, started: holding.started, ended: at };
             match self.record(&effect, vec![entry], Some(sealed)).await {
                 Err(LedgerError::Conflict) => continue,
                 // This claim has already said what it had to say: a report is recorded once.
@@ -425,25 +438,29 @@ impl Ledger {
         sealed: Option<Sealed<'_>>,
         beside: impl FnOnce(&Effect) -> Vec<Write>,
     ) -> Result<(Effect, Request), LedgerError> {
-        let body = codec::encode(&entries);
+        let (stream, expected) = (StreamId::effect(&effect.key), Version(effect.version));
+        let body = body(effect.veil.as_ref(), &stream, expected, &entries);
         let mut next = effect.clone();
         next.apply(entries).map_err(|source| LedgerError::Fold { key: effect.key, source })?;
-        let write = Write {
-            stream: StreamId::effect(&effect.key),
-            expected: Version(effect.version),
-            at: self.clock.now(),
-            body,
-            summary: next.summary(),
-        };
+        let write = Write { stream, expected, at: self.clock.now(), body, summary: next.summary() };
         let receipt = sealed.map(|sealed| draft(&next, sealed).unsealed());
         let mut writes = beside(&next);
         writes.insert(0, write);
         Ok((next, Request { writes, receipt }))
     }
 
-    /// The records of a stream as they are stored.
+    /// The records of a stream, and what they are veiled with.
+    pub async fn read(&self, stream: StreamId, reach: Reach) -> Result<(History, Option<Arc<Veil>>), LedgerError> {
+        let history = self.store.load(stream, reach).await.inspect_err(|e| self.meters.failed(e))?;
+        if !history.records.iter().any(|record| is_veiled(&record.body)) {
+            return Ok((history, None));
+        }
+        // Boxed: what is rare takes no room in every call.
+        Box::pin(self.unveiled(stream, history)).await
+    }
+
     pub async fn records(&self, stream: StreamId, reach: Reach) -> Result<History, LedgerError> {
-        Ok(self.store.load(stream, reach).await.inspect_err(|e| self.meters.failed(e))?)
+        Ok(self.read(stream, reach).await?.0)
     }
 
     /// A stream whose newest record is its whole state: breakers, budgets, windows, modes.
@@ -457,7 +474,7 @@ impl Ledger {
         &self,
         stream: StreamId,
     ) -> Result<(Version, Option<T>, bool), LedgerError> {
-        let history = self.store.load(stream, Reach::Newest(1)).await.inspect_err(|e| self.meters.failed(e))?;
+        let history = self.records(stream, Reach::Newest(1)).await?;
         let Some(record) = history.records.last() else { return Ok((history.version, None, history.expired)) };
         let mut items: Vec<T> =
             codec::decode(&record.body).map_err(|e| StoreError::Corrupt { place: format!("stream {stream}"), message: e.to_string() })?;
@@ -561,6 +578,20 @@ impl Ledger {
         self.off_thread(move |store, now| Box::pin(async move { store.prune(now, limit).await })).await
     }
 
+    /// The newest position: what an append of nothing is answered with. Everything up to it is visible.
+    pub async fn end(&self) -> Result<Position, LedgerError> {
+        self.off_thread(|store, _| {
+            Box::pin(async move {
+                match store.append(&Batch::default()).await {
+                    Ok(position) => Ok(position),
+                    Err(AppendError::Store(error)) => Err(error),
+                    Err(AppendError::Conflict { .. }) => unreachable!("a batch without writes meets nobody"),
+                }
+            })
+        })
+        .await
+    }
+
     /// Every stream of one kind, by its newest record.
     pub async fn all_of(&self, query: Query) -> Result<Vec<Found>, LedgerError> {
         let mut found = Vec::new();
@@ -592,13 +623,14 @@ impl Ledger {
     }
 }
 
-fn fold(key: EffectKey, history: &History) -> Result<Effect, LedgerError> {
+fn fold(key: EffectKey, history: &History, veil: Option<Arc<Veil>>) -> Result<Effect, LedgerError> {
     let mut effect = Effect::absent(key);
     for record in &history.records {
         effect.apply_body(&record.body).map_err(|source| LedgerError::Fold { key, source })?;
     }
     effect.version = history.version.0;
     effect.expired = history.expired;
+    effect.veil = veil;
     Ok(effect)
 }
 
@@ -615,7 +647,7 @@ fn seal_of(outcome: &Ended, started: Timestamp, ended: Timestamp) -> Option<Seal
         Ended::Retry { failure, receipt: Some(_), .. } => ("retry_exhausted", digest_of(failure)),
         Ended::Retry { receipt: None, .. } | Ended::Unknown { .. } => return None,
     };
-    Some(Sealed { outcome: word, result, by: None, started, ended })
+    Some(Sealed { outcome: word, result, said: None, started, ended })
 }
 
 pub fn digest_of(failure: &counterfoil_core::Failure) -> Digest32 {
@@ -624,6 +656,8 @@ pub fn digest_of(failure: &counterfoil_core::Failure) -> Digest32 {
 
 fn draft(effect: &Effect, sealed: Sealed<'_>) -> Draft {
     let opened = effect.latest().expect("an effect that ends was opened");
+    // A receipt is for everyone to read, and outlives the subject's key.
+    let blind = |digest: Digest32| effect.veil.as_ref().map_or(digest, |veil| veil.blind(&digest));
     Draft {
         id: ReceiptId::new(&effect.key, effect.version),
         tenant: opened.tenant.clone(),
@@ -632,10 +666,11 @@ fn draft(effect: &Effect, sealed: Sealed<'_>) -> Draft {
         attempt: effect.attempts,
         fence: effect.fence,
         tool: opened.tool.clone(),
-        spec: spec_hash(&opened.tool, &opened.args),
+        spec: blind(spec_hash(&opened.tool, &opened.args)),
         outcome: sealed.outcome,
-        result: sealed.result,
-        by: sealed.by.map(str::to_owned),
+        result: blind(sealed.result),
+        by: sealed.said.map(|said| said.by.to_owned()),
+        why: sealed.said.map(|said| blind(Digest32::of(said.why.as_bytes()))),
         started: sealed.started,
         ended: sealed.ended,
     }
@@ -649,7 +684,7 @@ pub fn next_receipt(effect: &Effect) -> ReceiptId {
 /// An outcome as evidence, with the undo call it would have had.
 pub fn evidence(outcome: &Outcome, undo: Option<UndoCall>) -> LateOutcome {
     match outcome.clone().into() {
-        LateOutcome::Done { result, flags, .. } => LateOutcome::Done { result, flags, undo },
+        LateOutcome::Done { result, flags, state_changed, .. } => LateOutcome::Done { result, flags, state_changed, undo },
         other => other,
     }
 }

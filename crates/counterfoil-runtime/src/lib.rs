@@ -1,7 +1,7 @@
 //! The only crate that makes things happen.
 //!
 //! Reading order: [`runtime`] (`Runtime::call`, the whole story), [`ledger`] (the sole writer) and [`group`] (group commit), [`execute`] (the one
-//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`], [`flush`], [`mode`], [`lend`] (attempts that clients make), [`tokens`]; [`observe`] and `trace` (what is counted and told); then [`tool`], [`spec`],
+//! place that touches the world), `conclude` (what the ledger makes of an answer), [`gate`] (limits and breakers), [`recover`], [`operate`], [`flush`], [`verify`], [`mode`], [`lend`] (attempts that clients make), [`tokens`]; [`observe`] and `trace` (what is counted and told); then [`tool`], [`spec`],
 //! [`template`].
 
 pub mod answer;
@@ -22,6 +22,7 @@ mod heartbeat;
 pub mod ledger;
 pub mod lend;
 pub mod liveness;
+pub mod log;
 pub mod mode;
 pub mod observe;
 pub mod operate;
@@ -43,6 +44,7 @@ pub mod tools;
 mod trace;
 mod undropped;
 mod unprotected;
+pub mod verify;
 mod wake;
 pub mod workflow;
 
@@ -50,11 +52,13 @@ pub use answer::{Answer, AnswerError, Status};
 pub use builder::{Builder, Threads};
 pub use clock::{Clock, SystemClock};
 pub use flush::Flushed;
+pub use fresh::unguessable;
 pub use lend::{Acquired, CommitHow, LendError, Lent, PermitId};
+pub use log::{Log, LogError};
 pub use mode::{InForce, Mode, ModeError, Modes, Shadowed, Switch, Switched};
 pub use operate::{Beside, OperateError, Operator, Resolution};
 pub use registry::{Registered, Schema};
 pub use runtime::Runtime;
 pub use tokens::{NewToken, TokenError, Tokens};
-pub use tool::{ClientTool, FnTool, Invocation, ProbeAnswer, Runs, Tool, ToolError, UndoPlan};
+pub use tool::{ClientTool, FnTool, Invocation, ProbeAnswer, Recorded, Runs, Tool, ToolError, UndoPlan};
 pub use trace::CallContext;

@@ -32,6 +32,8 @@ const COMPENSATION_TIME: &str = "compensation_duration_seconds";
 const SCHEDULE_TICKS: &str = "schedule_ticks_total";
 const RUNS_STARTED: &str = "runs_started_total";
 const RUNS_ENDED: &str = "runs_ended_total";
+const VERIFICATIONS: &str = "verifications_total";
+const CONFIRMATIONS: &str = "confirmations_total";
 const IN_DOUBT: &str = "effects_in_doubt";
 const IN_DOUBT_OLDEST: &str = "effects_in_doubt_oldest_seconds";
 const QUEUE: &str = "ledger_queue_depth";
@@ -61,6 +63,8 @@ pub fn describe() {
     describe_counter!(RUNS_STARTED, Unit::Count, "Runs that were begun, forks and children included");
     describe_counter!(SCHEDULE_TICKS, Unit::Count, "Ticks of schedules, by what became of them: started, skipped, refused");
     describe_counter!(RUNS_ENDED, Unit::Count, "Runs that this process saw come to an end, by the state they ended in");
+    describe_counter!(VERIFICATIONS, Unit::Count, "Effects that were held against the world, by what was found");
+    describe_counter!(CONFIRMATIONS, Unit::Count, "Runs that were held against the world before they went on, by what follows");
     describe_gauge!(IN_DOUBT, Unit::Count, "Effects that may or may not have happened and wait to be settled");
     describe_gauge!(IN_DOUBT_OLDEST, Unit::Seconds, "How long the oldest open doubt has been open; 0 without one");
     describe_gauge!(QUEUE, Unit::Count, "Appends that wait for the disk");
@@ -267,6 +271,16 @@ pub(crate) fn run_ended(state: &'static str) {
 /// `what`: started, skipped or refused.
 pub(crate) fn ticked(what: &'static str) {
     counter!(SCHEDULE_TICKS, "what" => what).increment(1);
+}
+
+/// `finding`: verified, drifted, unavailable, unverified.
+pub(crate) fn verified(finding: &'static str) {
+    counter!(VERIFICATIONS, "finding" => finding).increment(1);
+}
+
+/// `judgement`: agrees, warned, asks_again, needs_person, failed.
+pub(crate) fn confirmed(judgement: &'static str) {
+    counter!(CONFIRMATIONS, "judgement" => judgement).increment(1);
 }
 
 /// For whoever exports traces.

@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_core::call::undo_key;
+use counterfoil_core::decide::probe_from;
 use counterfoil_core::effect::{Done, Effect, State};
 use counterfoil_core::entry::{Entry, Verdict};
 use counterfoil_core::ids::Digest32;
-use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant};
+use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant, Timestamp};
 use counterfoil_store::Write;
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::answer::Answer;
-use crate::ledger::{LedgerError, Sealed, digest_of, next_receipt};
+use crate::ledger::{LedgerError, Said, Sealed, digest_of, next_receipt};
 use crate::observe;
 use crate::registry::Registered;
 use crate::runtime::{Runtime, Task, Told};
@@ -37,6 +38,10 @@ pub struct Operator {
 impl Operator {
     pub fn new(by: impl Into<String>, why: impl Into<String>) -> Self {
         Self { by: by.into(), why: why.into(), beside: Beside::default() }
+    }
+
+    pub(crate) fn said(&self) -> Said<'_> {
+        Said { by: &self.by, why: &self.why }
     }
 
     /// With writes that hold or fall with what the operator does: the record of the request that asked for it.
@@ -162,7 +167,7 @@ impl Runtime {
             };
             let receipt = next_receipt(effect);
             let entry = Entry::Resolved { at: now, by: operator.by.clone(), why: operator.why.clone(), verdict, receipt };
-            Some((entry, Some(Sealed { outcome: word, result, by: Some(&operator.by), started: now, ended: now })))
+            Some((entry, Some(Sealed { outcome: word, result, said: Some(operator.said()), started: now, ended: now })))
         })
         .await
     }
@@ -206,7 +211,7 @@ impl Runtime {
             }
             let entry = Entry::Denied { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt: next_receipt(effect) };
             let result = Digest32::of(operator.why.as_bytes());
-            Some((entry, Some(Sealed { outcome: "denied", result, by: Some(&operator.by), started: now, ended: now })))
+            Some((entry, Some(Sealed { outcome: "denied", result, said: Some(operator.said()), started: now, ended: now })))
         })
         .await
     }
@@ -243,7 +248,10 @@ impl Runtime {
                 let receipt = next_receipt(effect);
                 let entry = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
                 let result = Digest32::of(operator.why.as_bytes());
-                open.then_some((entry, Some(Sealed { outcome: "cancelled", result, by: Some(&operator.by), started: now, ended: now })))
+                open.then_some((
+                    entry,
+                    Some(Sealed { outcome: "cancelled", result, said: Some(operator.said()), started: now, ended: now }),
+                ))
             })
             .await?;
         self.inner.heartbeat.lose(&key);
@@ -329,7 +337,12 @@ impl Runtime {
             ordinal: 0,
         };
         let stored = call.args.clone();
-        let task = Task::new(tool, call, stored, *undo, now);
+        if effect.veil.is_some() {
+            Arc::make_mut(&mut tool).subject = None;
+        }
+        let mut task = Task::new(tool, call, stored, *undo, now);
+        // What is known of the undo is about whom the effect is about.
+        task.veil = effect.veil.clone();
         let undo_effect = self.inner.ledger.load(*undo).await?;
         let told = self.settle_traced(task, undo_effect).await;
         let Some(failure) = ended(&self.inner.ledger.load(*undo).await?.state) else {
@@ -343,7 +356,7 @@ impl Runtime {
         while matches!(effect.state, State::Undoing { .. }) {
             let now = self.inner.clock.now();
             let entry = Entry::UndoFinished { at: now, undo: *undo, failure: failure.clone(), receipt: next_receipt(&effect) };
-            let sealed = Sealed { outcome: word, result, by: None, started: now, ended: now };
+            let sealed = Sealed { outcome: word, result, said: None, started: now, ended: now };
             match self.inner.ledger.record(&effect, vec![entry], Some(sealed)).await {
                 Ok(_) => {
                     observe::compensation_ended(failure.is_none(), now.since(since));
@@ -357,12 +370,26 @@ impl Runtime {
         Ok(told)
     }
 
+    /// From when on the world can be asked about an effect that was cancelled while it ran: what it had sent may still be under way. `None`: it cannot be asked.
+    pub(crate) async fn asked_from(&self, effect: &Effect) -> Result<Option<Timestamp>, LedgerError> {
+        let State::Cancelled { at, .. } = &effect.state else { return Ok(None) };
+        let Some(task) = self.recorded_task(effect).await?.filter(|task| task.tool.tool.can_probe()) else { return Ok(None) };
+        let claimed = effect.silent.iter().map(|claim| claim.at).max().unwrap_or(*at);
+        Ok(Some(probe_from(&task.tool.policy, *at, claimed).max(self.may_report_until(effect))))
+    }
+
+    /// Until then whoever ran it may still be at it, and say what came of it: nobody else is asked before.
+    pub(crate) fn may_report_until(&self, effect: &Effect) -> Timestamp {
+        let there = effect.silent.iter().filter(|claim| !self.inner.liveness.away(&claim.worker));
+        there.map(|claim| claim.lease_until).max().unwrap_or(Timestamp(i64::MIN))
+    }
+
     /// Asks the world about an effect that was cancelled while it ran: then it is known whether there is something to undo.
     pub(crate) async fn probe_cancelled(&self, effect: &Effect) -> Result<Effect, LedgerError> {
-        let Some(mut task) = self.recorded_task(effect).await? else { return Ok(effect.clone()) };
-        if !task.tool.tool.can_probe() {
+        if self.asked_from(effect).await?.is_none_or(|from| from > self.inner.clock.now()) {
             return Ok(effect.clone());
         }
+        let Some(mut task) = self.recorded_task(effect).await? else { return Ok(effect.clone()) };
         match self.inner.probe(&mut task, effect).await {
             Err(LedgerError::Conflict) => self.inner.ledger.load(effect.key).await,
             probed => probed,

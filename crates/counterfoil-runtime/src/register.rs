@@ -47,6 +47,7 @@ pub fn registered(spec: &ToolSpec) -> Result<Vec<Registered>, RegisterError> {
                 .clone()
                 .map(|expr| rule("approval", expr, |expr, scope| expr.eval_bool(scope).map_err(|e| e.to_string()))),
             cost: spec.cost.clone().map(|expr| rule("cost", expr, cost)),
+            subject: spec.subject.clone().map(|expr| rule("subject", expr, subject)),
         }
     });
     Ok(tools.collect())
@@ -59,4 +60,13 @@ fn rule<T: 'static>(field: &'static str, expr: Expr, eval: fn(&Expr, &Scope) -> 
 fn cost(expr: &Expr, scope: &Scope) -> Result<f64, String> {
     let value = expr.eval(scope).map_err(|e| e.to_string())?;
     value.as_f64().ok_or_else(|| format!("gives {value}, which is not a number"))
+}
+
+/// A person, or whoever else data is about, by a text or a number: 7 and "7" are one.
+pub(crate) fn subject(expr: &Expr, scope: &Scope) -> Result<String, String> {
+    match expr.eval(scope).map_err(|e| e.to_string())? {
+        serde_json::Value::String(text) if !text.is_empty() => Ok(text),
+        serde_json::Value::Number(number) => Ok(number.to_string()),
+        value => Err(format!("gives {value}, which is neither a number nor a text that says something")),
+    }
 }

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::tool::{Runs, Tool};
 
-/// Decides from the arguments: whether a person must approve, or what a call costs.
+/// Decides from the arguments: whether a person must approve, what a call costs, or whom it is about.
 pub type ArgsRule<T> = Arc<dyn Fn(&CanonicalJson) -> Result<T, String> + Send + Sync>;
 
 /// A tool and everything the runtime needs to know of it.
@@ -24,12 +24,14 @@ pub struct Registered {
     /// True: a person must approve first.
     pub approval: Option<ArgsRule<bool>>,
     pub cost: Option<ArgsRule<f64>>,
+    /// Whose personal data a call holds: its records are stored under their key.
+    pub subject: Option<ArgsRule<String>>,
 }
 
 impl Registered {
     /// A tool with nothing but a policy.
     pub fn new(name: ToolName, tool: Arc<dyn Tool>, policy: Policy) -> Self {
-        Self { name, description: None, policy, tool, input: None, output: None, approval: None, cost: None }
+        Self { name, description: None, policy, tool, input: None, output: None, approval: None, cost: None, subject: None }
     }
 
     pub fn runs(&self) -> Runs {

@@ -12,7 +12,7 @@ use counterfoil_core::effect::State;
 use counterfoil_core::redact::{Salt, redact_args};
 use counterfoil_core::retry::Series;
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{Call, CanonicalJson, Decision, Effect, EffectKey, Fingerprint, Tenant, Timestamp, ToolName, TraceContext};
+use counterfoil_core::{Call, CanonicalJson, Decision, Effect, EffectKey, Fingerprint, Tenant, Timestamp, ToolName, TraceContext, Veil};
 use counterfoil_store::Version;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -91,6 +91,8 @@ pub(crate) struct Task {
     pub lending: Option<Box<Lending>>,
     /// Where the call stands in its caller's trace.
     pub trace: Option<TraceContext>,
+    /// What its records are stored under where its tool says nothing: of the run whose step it is, or of what it undoes.
+    pub veil: Option<Arc<Veil>>,
     /// The run whose step it is.
     pub follow: Option<Follow>,
     /// Its first attempt was claimed together with something else.
@@ -134,6 +136,7 @@ impl Task {
             doubtful: false,
             lending: None,
             trace: None,
+            veil: None,
             follow: None,
             held: None,
         })

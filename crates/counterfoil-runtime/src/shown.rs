@@ -6,6 +6,7 @@ use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_core::effect::State;
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::policy::{ArgPath, EffectClass, Policy, Repeat};
+use counterfoil_core::run::confirm::Finding;
 use counterfoil_core::run::schedule::{Became, Schedule, Standing};
 use counterfoil_core::{Effect, EffectKey, Timestamp};
 use counterfoil_store::Found;
@@ -93,10 +94,29 @@ pub fn effect(effect: &Effect, history: Option<&[Value]>) -> Value {
         "step": opened.and_then(|o| o.step.as_ref()),
         "result": done.map(|d| &d.result),
         "receipt": done.map(|d| &d.receipt),
+        "state_changed": done.and_then(|d| d.state_changed.as_ref()),
         "undo": done.and_then(|d| d.undo.as_ref()),
         "late": effect.late,
         "history": history,
     })
+}
+
+/// What a look at the world found of one effect.
+pub fn finding(effect: &Effect, finding: &Finding) -> Value {
+    let opened = effect.latest();
+    let mut shown = json!({
+        "effect": effect.key, "tool": opened.map(|o| &o.tool), "run": opened.and_then(|o| o.run.as_ref()),
+        "step": opened.and_then(|o| o.step.as_ref()), "finding": finding.word(),
+    });
+    match finding {
+        Finding::Drifted { expected, found } => {
+            shown["expected"] = json!(expected);
+            shown["found"] = json!(found);
+        }
+        Finding::Unavailable { why } | Finding::Unverified { why } => shown["why"] = json!(why),
+        Finding::Verified | Finding::InDoubt => {}
+    }
+    shown
 }
 
 pub fn state(effect: &Effect) -> &'static str {
@@ -134,6 +154,7 @@ pub fn tool(tool: &Registered) -> Value {
         "repeat": repeat(p),
         "runs": runs(tool),
         "probe": tool.tool.can_probe(),
+        "verify": tool.tool.can_verify(),
         "approval": tool.approval.is_some(),
         "key": p.key.as_deref().map(paths),
         "timeout": span(p.timeout),

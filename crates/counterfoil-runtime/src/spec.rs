@@ -27,6 +27,8 @@ pub struct ToolSpec {
     pub approval: Option<Expr>,
     /// What one effect costs, for `limits.cost_per_run`. Sees `args`.
     pub cost: Option<Expr>,
+    /// Whose personal data a call holds. Sees `args`.
+    pub subject: Option<Expr>,
     pub action: Action,
     pub probe: Option<ProbeSpec>,
     pub verify: Option<VerifySpec>,
@@ -36,11 +38,11 @@ pub struct ToolSpec {
 impl ToolSpec {
     /// With these rules wherever it connects to something.
     pub fn confined(mut self, egress: &Arc<Egress>) -> Self {
-        let asks = [self.probe.as_mut().map(|probe| &mut probe.ask), self.verify.as_mut().map(|verify| &mut verify.ask)];
-        for ask in asks.into_iter().flatten() {
-            if let Ask::Http(http) = ask {
-                http.egress = egress.clone();
-            }
+        if let Some(ProbeSpec { ask: Ask::Http(http), .. }) = &mut self.probe {
+            http.egress = egress.clone();
+        }
+        if let Some(VerifySpec { look: Look::Http(http), .. }) = &mut self.verify {
+            http.egress = egress.clone();
         }
         if let Action::Http(http) = &mut self.action {
             http.egress = egress.clone();
@@ -177,11 +179,57 @@ pub enum Ask {
     Command(CommandSpec),
 }
 
-/// Kept for confirmation replay.
+/// How to ask the world whether it still agrees with what is recorded. Changes nothing. What a later answer is compared with is captured when the effect
+/// is done, from its own answer: no second request is made for it.
 #[derive(Debug, Clone)]
 pub struct VerifySpec {
-    pub ask: Ask,
-    pub holds: Expr,
+    pub look: Look,
+    /// Sees `response`, `result` and `state` (what was captured: version, etag, digest, ref) beside what the action sees. `None`: for http that the thing
+    /// is there, for a command `response.json.holds`.
+    pub holds: Option<Expr>,
+    /// The effect removed something: it holds as long as that is gone.
+    pub gone: bool,
+    /// The answer must have the ETag that the effect's own answer had.
+    pub etag: bool,
+    pub version: Option<VersionSpec>,
+    /// What the thing is called out there: captured and shown, not compared. Sees `result` and `response`, the effect's own.
+    pub reference: Option<Expr>,
+    /// Members of the answer that must be as they are in the recorded result.
+    pub same: Vec<Same>,
+    pub timeout: Duration,
+}
+
+#[derive(Debug, Clone)]
+pub enum Look {
+    Http(HttpSpec),
+    Command(CommandSpec),
+    File(FileLook),
+}
+
+/// Must be equal.
+#[derive(Debug, Clone)]
+pub struct VersionSpec {
+    /// Over the effect's own `result` and `response`, when it is done.
+    pub was: Expr,
+    /// Over the `response` to the question.
+    pub is: Expr,
+}
+
+/// One file inside `root`.
+#[derive(Debug, Clone)]
+pub struct FileLook {
+    pub root: PathBuf,
+    pub path: TextTemplate,
+    /// What it must hold. `None`: what it held right after the effect.
+    pub sha256: Option<TextTemplate>,
+}
+
+/// JSON pointers. Of `recorded`, the first that the result has; where it has none, there is nothing to compare.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Same {
+    pub name: &'static str,
+    pub recorded: &'static [&'static str],
+    pub answered: &'static str,
 }
 
 #[derive(Debug, Clone)]

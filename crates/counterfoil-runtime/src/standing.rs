@@ -50,7 +50,12 @@ pub fn heard(effect: &Effect, fence: Fence) -> Option<Heard> {
         State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. }
             if newest && done.how == How::Reported =>
         {
-            LateOutcome::Done { result: done.result.clone(), flags: done.flags.clone(), undo: done.undo.clone() }
+            LateOutcome::Done {
+                result: done.result.clone(),
+                flags: done.flags.clone(),
+                state_changed: done.state_changed.clone(),
+                undo: done.undo.clone(),
+            }
         }
         State::Failed { failure, .. } if newest => LateOutcome::NotDone(failure.clone()),
         State::Retrying(failed) if newest => LateOutcome::NotDone(failed.failure.clone()),

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, RunId, Success, Tenant, ToolName, TraceContext};
+use counterfoil_core::run::confirm::Finding;
+use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, RunId, StateChanged, Success, Tenant, ToolName, TraceContext};
 
 pub type ToolFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -70,6 +71,13 @@ pub enum ProbeAnswer {
     CannotTell(String),
 }
 
+/// What is recorded of an effect that was done: what a look at the world is held against.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    pub result: Json,
+    pub state_changed: Option<Box<StateChanged>>,
+}
+
 /// What would undo a committed effect: another call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndoPlan {
@@ -102,6 +110,22 @@ pub trait Tool: Send + Sync + 'static {
     /// Asks the world whether the invocation's effect happened. Changes nothing.
     fn probe(&self, _invocation: Invocation) -> ToolFuture<'_, ProbeAnswer> {
         Box::pin(async { ProbeAnswer::CannotTell("this tool has no probe".into()) })
+    }
+
+    /// Whether `verify` can say anything.
+    fn can_verify(&self) -> bool {
+        false
+    }
+
+    /// Asks whether the world still agrees with what is recorded of the invocation's effect. Changes nothing.
+    fn verify(&self, _invocation: Invocation, _recorded: Recorded) -> ToolFuture<'_, Finding> {
+        Box::pin(async { Finding::Unverified { why: "this tool has no verifier".into() } })
+    }
+
+    /// What a later look is held against, where the attempt was made elsewhere and only its result is known here. An attempt that is made here
+    /// says so itself, with its success.
+    fn captured(&self, _invocation: &Invocation, _result: &Json) -> Option<Box<StateChanged>> {
+        None
     }
 
     /// Effects for which the tool keeps something of its own, outside the ledger.

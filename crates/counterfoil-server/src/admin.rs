@@ -56,8 +56,10 @@ impl App {
             Turn::Go(asked) | Turn::GoOn(asked) => asked,
         };
         let stored = work().await?;
-        self.requests.store(&asked, &stored).await?;
-        Ok(respond(stored, false))
+        if self.requests.store(&asked, &stored).await? {
+            return Ok(respond(stored, false));
+        }
+        self.unless_answered(ask, in_flight()).await
     }
 }
 

@@ -137,8 +137,9 @@ impl App {
                 }
             };
             let stored = answered(&answer)?;
-            self.requests.store(&asked, &stored).await?;
-            return Ok(respond(stored, false));
+            if self.requests.store(&asked, &stored).await? {
+                return Ok(respond(stored, false));
+            }
         }
     }
 

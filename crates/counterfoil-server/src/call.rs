@@ -154,6 +154,7 @@ fn status(answer: &Answer) -> Result<StatusCode, Problem> {
         (Status::Error, "invalid_arguments") => refused(StatusCode::BAD_REQUEST, "invalid_arguments"),
         (Status::Error, "key_reuse_mismatch") => refused(StatusCode::UNPROCESSABLE_ENTITY, "key_reuse_mismatch"),
         (Status::Error, "key_expired") => refused(StatusCode::GONE, "key_expired"),
+        (Status::Error, "subject_erased") => refused(StatusCode::CONFLICT, "subject_erased"),
         (Status::Error, "in_flight") => refused(StatusCode::CONFLICT, "in_flight"),
         (Status::Error, "arguments_redacted") => refused(StatusCode::CONFLICT, "arguments_redacted"),
         (Status::Error, "store_unavailable") if answer.attempt == 0 => refused(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable"),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 mod tests;
 
 /// Together they are one object: no part says again what another says.
-const PARTS: [&str; 19] = [
+const PARTS: [&str; 21] = [
     include_str!("openapi/base.json"),
     include_str!("openapi/schemas.json"),
     include_str!("openapi/problems.json"),
@@ -25,8 +25,10 @@ const PARTS: [&str; 19] = [
     include_str!("openapi/schedules.json"),
     include_str!("openapi/runs.json"),
     include_str!("openapi/run_changes.json"),
+    include_str!("openapi/confirm.json"),
     include_str!("openapi/run_schemas.json"),
     include_str!("openapi/run_problems.json"),
+    include_str!("openapi/receipts.json"),
     include_str!("openapi/approvals.json"),
     include_str!("openapi/breakers.json"),
     include_str!("openapi/events.json"),

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use counterfoil_runtime::OperateError;
 use counterfoil_runtime::engine::RunError;
 use counterfoil_runtime::ledger::LedgerError;
+use counterfoil_runtime::{LogError, OperateError};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Value, json};
@@ -108,16 +108,36 @@ impl From<OperateError> for Problem {
     }
 }
 
+/// How often a server seals, about.
+const SEALED_AFTER: Duration = Duration::from_secs(10);
+
+impl From<LogError> for Problem {
+    fn from(error: LogError) -> Self {
+        let detail = error.to_string();
+        match error {
+            LogError::Ledger(error) => error.into(),
+            LogError::NotSealed { .. } => Self::conflict("not_sealed", detail).retry_after(SEALED_AFTER),
+            LogError::Unsound { .. } | LogError::OtherKey { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, "ledger_corrupt", detail),
+            LogError::NoRun(_) | LogError::NoEffect(_) | LogError::NoReceipt(_) | LogError::NoHead { .. } => {
+                Self::not_found("not_found", detail)
+            }
+        }
+    }
+}
+
 impl From<RunError> for Problem {
     fn from(error: RunError) -> Self {
         let (code, detail) = (error.code(), format!("{error}; nothing was changed"));
         match error {
             RunError::Schedule(_) => Self::bad(code, error.to_string()),
-            RunError::NotFound(_) | RunError::UnknownWorkflow(_) | RunError::NoStep { .. } | RunError::NoSchedule(_) => {
-                Self::not_found(code, detail)
-            }
+            RunError::NotFound(_)
+            | RunError::Archived { .. }
+            | RunError::UnknownWorkflow(_)
+            | RunError::NoStep { .. }
+            | RunError::NoSchedule(_) => Self::not_found(code, detail),
             RunError::Input(_) | RunError::Signal(_) | RunError::Name(_) | RunError::Lease(_) => Self::bad(code, detail),
             RunError::WrongState { state, .. } => Self::conflict(code, detail).with("state", json!(state)),
+            RunError::SubjectErased => Self::conflict(code, detail),
             RunError::Exists { .. }
             | RunError::UnknownTool { .. }
             | RunError::Diverged { .. }

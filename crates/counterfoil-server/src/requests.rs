@@ -147,12 +147,12 @@ impl Requests {
         self.write(asked, RequestState::Pending { worker, until: self.runtime.now() + PENDING_FOR })
     }
 
-    /// Stores the answer to a request that was begun before.
-    pub async fn store(&self, asked: &Asked, stored: &Stored) -> Result<(), LedgerError> {
+    /// Stores the answer to a request that was begun before. `false`: another process went on with it and was faster, so that its answer stands and no other
+    /// may be given.
+    pub async fn store(&self, asked: &Asked, stored: &Stored) -> Result<bool, LedgerError> {
         match self.runtime.ledger().append(vec![self.answered(asked, stored)]).await {
-            // Another process went on with it and was faster: its answer stands.
-            Err(LedgerError::Conflict) => Ok(()),
-            stored => stored,
+            Err(LedgerError::Conflict) => Ok(false),
+            stored => stored.map(|()| true),
         }
     }
 

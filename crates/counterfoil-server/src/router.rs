@@ -20,8 +20,8 @@ use crate::guard::Guard;
 use crate::problem::Problem;
 use crate::who::Who;
 use crate::{
-    admin, breakers, call, docs, effects, events, health, lend, metrics, openapi, run_changes, run_clients, run_events, runs, schedules,
-    tools, workflows,
+    admin, breakers, call, confirm, docs, effects, events, health, lend, metrics, openapi, receipts, run_changes, run_clients, run_events,
+    runs, schedules, tools, workflows,
 };
 
 /// A route cannot be served without standing here. Those of one path stand together.
@@ -43,6 +43,7 @@ fn routes() -> Vec<Route> {
         post("/v1/effects/{key}/cancel", effects::cancel),
         post("/v1/effects/{key}/undo", effects::undo),
         post("/v1/effects/{key}/retry", effects::retry),
+        post("/v1/effects/{key}/verify", confirm::verify),
         post("/v1/effects/{key}/heartbeat", lend::heartbeat),
         post("/v1/effects/{key}/commit", lend::commit),
         post("/v1/effects/{key}/fail", lend::fail),
@@ -69,8 +70,14 @@ fn routes() -> Vec<Route> {
         post("/v1/runs/{run}/compensate", run_changes::compensate),
         post("/v1/runs/{run}/skip", run_changes::skip),
         post("/v1/runs/{run}/fork", run_changes::fork),
+        post("/v1/runs/{run}/replay", confirm::replay),
+        post("/v1/runs/{run}/confirm", confirm::confirm),
         post("/v1/runs/{run}/heartbeat", run_clients::heartbeat),
         post("/v1/runs/{run}/finish", run_clients::finish),
+        get("/v1/receipts", receipts::list),
+        get("/v1/receipts/{id}", receipts::get),
+        get("/v1/receipts/{id}/proof", receipts::proof),
+        get("/v1/log/head", receipts::head),
         get("/v1/approvals", effects::approvals),
         post("/v1/approvals/{key}/approve", effects::approve),
         post("/v1/approvals/{key}/deny", effects::deny),

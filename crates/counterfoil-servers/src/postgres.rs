@@ -97,6 +97,11 @@ impl Server {
         child.wait().expect("it is our child");
     }
 
+    /// Of the process that starts all others.
+    pub fn pid(&self) -> u32 {
+        self.process.lock().expect("no panic").as_ref().expect("started").id()
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

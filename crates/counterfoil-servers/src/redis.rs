@@ -72,6 +72,20 @@ impl Server {
         panic!("redis-server is not ready:\n{}", std::fs::read_to_string(self.log()).unwrap_or_default());
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("started").id()
+    }
+
+    /// Whether it has ended by itself.
+    pub fn is_dead(&mut self) -> bool {
+        self.child.as_mut().is_none_or(|child| child.try_wait().expect("the server's state").is_some())
+    }
+
+    /// It has ended by itself: as good as killed.
+    pub fn bury(&mut self) {
+        drop(self.child.take());
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }

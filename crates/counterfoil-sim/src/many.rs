@@ -1,11 +1,13 @@
 //! Many seeds at once: each is independent, so every core takes the next one.
+//!
+//! A process that spins never lets its time go on: no simulated clock notices that. So a real one does, and the program ends with the seed's name.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::bugs::Bug;
-use crate::driver::simulate;
+use crate::driver::{Verdict, simulate};
 use crate::marks::Marks;
 
 /// Which seeds, and when to stop.
@@ -30,6 +32,54 @@ pub struct Tally {
     pub took: Duration,
 }
 
+/// A seed takes milliseconds.
+const SPINS_AFTER: Duration = Duration::from_secs(120);
+
+/// One seed, under the eye of a real clock.
+fn watched(seed: u64, bug: Option<Bug>) -> anyhow::Result<Verdict> {
+    thread_local!(static WATCH: Watch = Watch::start());
+    WATCH.with(|watch| {
+        watch.begin(seed);
+        let verdict = simulate(seed, bug, false);
+        watch.end();
+        verdict
+    })
+}
+
+/// Looks at one thread's seed now and then.
+struct Watch(Arc<Mutex<Option<(u64, Instant)>>>);
+
+impl Watch {
+    fn start() -> Self {
+        let now = Arc::new(Mutex::new(None));
+        let weak = Arc::downgrade(&now);
+        std::thread::spawn(move || {
+            while let Some(now) = weak.upgrade() {
+                let under_way: Option<(u64, Instant)> = *now.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                drop(now);
+                if let Some((seed, _)) = under_way.filter(|(_, since)| since.elapsed() > SPINS_AFTER) {
+                    eprintln!("seed {seed} does not end: a process spins, and its time does not go on");
+                    std::process::exit(1);
+                }
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        Self(now)
+    }
+
+    fn set(&self, under_way: Option<(u64, Instant)>) {
+        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = under_way;
+    }
+
+    fn begin(&self, seed: u64) {
+        self.set(Some((seed, Instant::now())));
+    }
+
+    fn end(&self) {
+        self.set(None);
+    }
+}
+
 pub fn search(search: &Search, progress: impl Fn(u64, Duration) + Sync) -> anyhow::Result<Tally> {
     let (next, stopped, tally) = (AtomicU64::new(search.from), AtomicBool::new(false), Mutex::new(Tally::default()));
     let started = Instant::now();
@@ -41,7 +91,7 @@ pub fn search(search: &Search, progress: impl Fn(u64, Duration) + Sync) -> anyho
             if over || stopped.load(Ordering::Relaxed) {
                 break;
             }
-            let verdict = simulate(seed, search.bug, false)?;
+            let verdict = watched(seed, search.bug)?;
             own.seeds += 1;
             own.marks.add(&verdict.marks);
             if !verdict.violations.is_empty() {

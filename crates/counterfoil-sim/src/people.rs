@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::ReceiptId;
-use counterfoil_core::{Call, Caller, CanonicalJson, Json, RunId, Tenant};
+use counterfoil_core::{Call, Caller, CanonicalJson, Effect, Json, RunId, Tenant, effect};
 use counterfoil_runtime::engine::operate::{Cancelling, Signal};
 use counterfoil_runtime::engine::{NewRun, RunError};
 use counterfoil_runtime::{Answer, Operator, Resolution, Runtime, Status};
@@ -20,6 +20,9 @@ use crate::runs::Script;
 use crate::state::{Hub, Life, Micros, State};
 use crate::tools::{Kind, is_empty, token_of};
 use crate::world::Found;
+
+/// What was not settled by itself by then is looked at by a person: a doubt is asked about at least every minute.
+const LEFT: Duration = Duration::from_secs(70);
 
 /// Something that callers ask for, again and again.
 #[derive(Clone)]
@@ -87,8 +90,8 @@ impl Desk {
                         false => drop(self.runtime.deny(key, &operator).await),
                     }
                 }
-                // What settles itself is left to it: while a person looks, somebody may act.
-                "in_doubt" if kind.has_probe() || !kind.is_once() => {}
+                // What settles itself is left to it: while a person looks, somebody may act. What a run has given up is not repeated, and waits for a person.
+                "in_doubt" if (kind.has_probe() || !kind.is_once()) && !self.is_left(&effect) => {}
                 "in_doubt" | "cancelled" => {
                     let said = self.hub.lock().looks(&subject);
                     if let Some(resolution) = said {
@@ -98,6 +101,12 @@ impl Desk {
                 _ => {}
             }
         }
+    }
+
+    /// Nobody has settled it for a long time, though nothing is in the way.
+    fn is_left(&self, effect: &Effect) -> bool {
+        let effect::State::InDoubt(doubt) = &effect.state else { return false };
+        self.hub.lock().calm && self.runtime.now().since(doubt.since) > LEFT
     }
 
     pub async fn start_run(self, script: Script, run: Subject, changed: bool) {

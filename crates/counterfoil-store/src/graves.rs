@@ -35,6 +35,12 @@ pub trait Graves: Send + Sync + 'static {
     /// All of these become tombstones, or nothing is changed. A stream that has records loses them, unless it has more than its tombstone
     /// says, which is a conflict; so is another tombstone. One that is there already is left.
     fn entomb<'a>(&'a self, tombstones: &'a [Tombstone]) -> Eventually<'a, Result<(), AppendError>>;
+
+    /// Entombs, and makes the bytes that the stream had unfindable in the files that are this store's own to write. One that is a tombstone
+    /// already is made so all the same.
+    fn erase<'a>(&'a self, tombstone: &'a Tombstone) -> Eventually<'a, Result<(), AppendError>> {
+        self.entomb(std::slice::from_ref(tombstone))
+    }
 }
 
 /// Each stream once, or those that are named with two versions or with none.

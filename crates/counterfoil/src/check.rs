@@ -1,15 +1,21 @@
 //! Reads a whole ledger and says what does not fit together. Changes nothing.
 //!
-//! The tail gives every record once; then each stream is loaded, each effect folded, and what the store lists (due, searches,
-//! tombstones) is held against it. What must stay true: bodies are not kept, only some 100 bytes per stream and 64 per receipt; a ledger may
-//! be in use meanwhile: what moved on since it was read is no problem.
+//! The tail gives every record once; then each stream is loaded, each effect and each run folded anew from its entries, and what the store lists (due, searches,
+//! tombstones) is held against it; receipts against the ends they are of, and against their log ([`log`]). What must stay true: bodies are not kept, only some 100 bytes
+//! per stream and 200 per receipt; a ledger may be in use meanwhile: what moved on since it was read is no problem.
 
-use std::collections::BTreeMap;
+pub mod log;
 
+use std::collections::{BTreeMap, HashMap};
+
+use counterfoil_core::call::spec_hash;
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::{self, ChainHead, ReceiptId};
+use counterfoil_core::run::Run;
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{Effect, EffectKey, StreamId, Summary, Timestamp};
+use counterfoil_core::veil::{self, is_veiled};
+use counterfoil_core::{Effect, EffectKey, Entry, Receipt, StreamId, Summary, Timestamp, codec};
+use counterfoil_evidence::ends::{End, end_of};
 use counterfoil_store::copy::Digest;
 use counterfoil_store::spread::{Map, Set};
 use counterfoil_store::{AppendError, Batch, Graves, History, Position, Query, Reach, Record, Recorded, Store, StoreError};
@@ -30,11 +36,19 @@ pub struct Report {
     pub records: u64,
     pub streams: u64,
     pub effects: u64,
+    pub runs: u64,
     pub chains: u64,
     pub receipts: u64,
     pub tombstones: u64,
+    /// Signed heads of the log of receipts, and how many receipts are under the newest.
+    pub heads: u64,
+    pub sealed: u64,
     /// Over every record in order: two stores with the same digest hold the same.
     pub digest: String,
+    /// Over the state of every effect and run, as it follows from its entries: the same entries give the same.
+    pub state: String,
+    /// What holds, and should be known all the same.
+    pub notes: Vec<String>,
     pub problems: Vec<Problem>,
     /// Further problems.
     pub untold: u64,
@@ -66,25 +80,35 @@ struct Check<'a> {
     graves: &'a dyn Graves,
     report: Report,
     digest: Digest,
+    /// In no order: streams are many, and each counts once.
+    state: [u8; 32],
     streams: Map<Stand>,
     chains: Map<ChainHead>,
-    /// Which effect each receipt says has ended.
-    ends: Vec<(EffectKey, ReceiptId)>,
+    /// What each receipt says, and of which effect.
+    ends: HashMap<ReceiptId, (EffectKey, u64)>,
+    log: log::Log,
     /// Which searches there are, and how many streams each must find.
     lists: BTreeMap<(String, u8), u64>,
     last: Position,
 }
 
 /// `told` hears how many records were read, and up to which part of the ledger: position and end.
-pub async fn check(store: &dyn Store, graves: &dyn Graves, mut told: impl FnMut(u64, Position, Position)) -> Result<Report, StoreError> {
+pub async fn check(
+    store: &dyn Store,
+    graves: &dyn Graves,
+    against: &log::Against,
+    mut told: impl FnMut(u64, Position, Position),
+) -> Result<Report, StoreError> {
     let mut check = Check {
         store,
         graves,
         report: Report::default(),
         digest: Digest::default(),
+        state: [0; 32],
         streams: Map::default(),
         chains: Map::default(),
-        ends: Vec::new(),
+        ends: HashMap::new(),
+        log: log::Log::read(store).await?,
         lists: BTreeMap::new(),
         last: Position(0),
     };
@@ -95,11 +119,13 @@ pub async fn check(store: &dyn Store, graves: &dyn Graves, mut told: impl FnMut(
     check.due().await?;
     check.search().await?;
     check.tombstones().await?;
-    let Check { mut report, digest, streams, chains, .. } = check;
+    check.log(against);
+    let Check { mut report, digest, state, streams, chains, .. } = check;
     report.records = digest.records;
     report.streams = streams.len() as u64;
     report.chains = chains.len() as u64;
     report.digest = digest.value.to_string();
+    report.state = Digest32(state).to_string();
     Ok(report)
 }
 
@@ -116,9 +142,76 @@ fn of_all(before: u64, record: &Record) -> u64 {
     short(&[&before.to_be_bytes(), &of_record(record).to_be_bytes()])
 }
 
+/// An end, the effect as it was then, and where it is recorded.
+type Ending = (End, Effect, String);
+
+/// What an effect's or a run's entries come to. `None`: it is neither, or it is veiled: then only its subject's key lets anyone look into it. An effect's ends are put beside.
+fn recomputed<'a>(
+    kind: StreamKind,
+    stream: &StreamId,
+    records: impl Iterator<Item = &'a Record> + Clone,
+    ends: &mut Vec<Ending>,
+) -> Result<Option<Summary>, (u64, String)> {
+    if records.clone().any(|record| is_veiled(&record.body)) {
+        for record in records {
+            veil::subject_of(&record.body).map_err(|error| (record.version.0, error.to_string()))?;
+        }
+        return Ok(None);
+    }
+    match kind {
+        StreamKind::Effect => {
+            let mut effect = Effect::absent(Digest32(stream.0));
+            for record in records {
+                let entries: Vec<Entry> = codec::decode(&record.body).unwrap_or_default();
+                effect.apply_body(&record.body).map_err(|error| (record.version.0, format!("the effect cannot be read: {error}")))?;
+                let place = || place_of(stream, record.version.0, record.position);
+                ends.extend(entries.iter().filter_map(end_of).map(|end| (end, effect.clone(), place())));
+            }
+            if effect.latest().is_none() {
+                return Err((effect.version, "the effect was never opened".into()));
+            }
+            Ok(Some(effect.summary()))
+        }
+        StreamKind::Run => {
+            let mut run: Option<Run> = None;
+            for record in records {
+                let read = match &mut run {
+                    Some(run) => run.apply_body(&record.body),
+                    None => Run::begun(&record.body).and_then(|(started, rest)| run.insert(Run::new(started, None)).apply(&rest)),
+                };
+                read.map_err(|error| (record.version.0, format!("the run cannot be read: {error}")))?;
+            }
+            Ok(run.map(|run| run.summary()))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Words, since a summary is small and has no other form.
 fn of_summary(summary: &Summary) -> u64 {
     short(&[format!("{summary:?}").as_bytes()])
+}
+
+/// What a receipt says of the end that it proves.
+fn of_receipt(receipt: &Receipt) -> u64 {
+    let Receipt { effect, tenant, run, tool, spec, outcome, result, by, why, attempt, fence, ended, .. } = receipt;
+    // Of an undo, the result is that of another effect.
+    let result = (outcome != "undone").then_some(result);
+    short(&[format!("{effect} {tenant:?} {run:?} {tool:?} {spec} {outcome} {result:?} {by:?} {why:?} {attempt} {} {}", fence.0, ended.0)
+        .as_bytes()])
+}
+
+/// What the receipt of an end must say. Those of earlier versions have no reason.
+fn of_end(end: &End, effect: &Effect) -> [u64; 2] {
+    let Some(opened) = effect.latest() else { return [0; 2] };
+    let (spec, run) = (spec_hash(&opened.tool, &opened.args), &opened.run);
+    let (outcome, result, by) = (end.outcome, end.result.as_ref(), &end.by);
+    [end.why, None].map(|why| {
+        let (effect_key, attempt, fence, ended) = (effect.key, effect.attempts, effect.fence.0, end.ended.0);
+        let (tenant, tool) = (&opened.tenant, &opened.tool);
+        short(&[format!("{effect_key} {tenant:?} {run:?} {tool:?} {spec} {outcome} {result:?} {by:?} {why:?} {attempt} {fence} {ended}")
+            .as_bytes()])
+    })
 }
 
 fn place_of(stream: &StreamId, version: u64, position: Position) -> String {
@@ -225,6 +318,7 @@ impl Check<'_> {
         if summary.kind == StreamKind::Chain {
             self.link(recorded);
         }
+        self.log.take(recorded);
         let stand = Stand {
             version: record.version.0,
             position: record.position,
@@ -245,11 +339,16 @@ impl Check<'_> {
             Ok((head, receipts)) => {
                 self.chains.insert(*stream, head);
                 self.report.receipts += receipts.len() as u64;
-                self.ends.extend(receipts.into_iter().map(|receipt| (receipt.effect, receipt.id)));
+                self.ends.extend(receipts.iter().map(|receipt| (receipt.id, (receipt.effect, of_receipt(receipt)))));
             }
             Err(error) => {
                 self.problem(place_of(stream, record.version.0, record.position), format!("the receipt chain does not hold: {error}"));
-                // What follows is followed from here, so that one edit is one problem.
+                // What follows is followed from here, and what can be read is known, so that one edit is one problem.
+                for text in receipt::texts(&record.body).unwrap_or_default() {
+                    if let Ok(receipt) = serde_json::from_str::<Receipt>(text) {
+                        self.ends.insert(receipt.id, (receipt.effect, of_receipt(&receipt)));
+                    }
+                }
                 self.chains.insert(*stream, receipt::head_of(&record.body).unwrap_or(head));
             }
         }
@@ -261,7 +360,7 @@ impl Check<'_> {
         for streams in streams.chunks(LOADS) {
             let reach = |stream: &StreamId| {
                 let stand = &self.streams[stream];
-                let whole = stand.kind == StreamKind::Effect || stand.version <= WHOLE_MAX;
+                let whole = matches!(stand.kind, StreamKind::Effect | StreamKind::Run) || stand.version <= WHOLE_MAX;
                 if whole { Reach::Whole } else { Reach::Newest(1) }
             };
             let loaded = join_all(streams.iter().map(|stream| self.store.load(*stream, reach(stream)))).await;
@@ -280,6 +379,7 @@ impl Check<'_> {
         let stand = self.streams[stream];
         let place = place_of(stream, stand.version, stand.position);
         self.report.effects += u64::from(stand.kind == StreamKind::Effect);
+        self.report.runs += u64::from(stand.kind == StreamKind::Run);
         // Pruned since.
         if history.expired {
             return;
@@ -297,28 +397,52 @@ impl Check<'_> {
         if differs {
             return self.problem(place, "a load of its stream gives other records than the tail");
         }
-        if stand.kind != StreamKind::Effect || !stand.whole {
+        if !stand.whole {
             return;
         }
-        let mut effect = Effect::absent(Digest32(stream.0));
-        for record in known() {
-            if let Err(error) = effect.apply_body(&record.body) {
-                return self.problem(place_of(stream, record.version.0, record.position), format!("the effect cannot be read: {error}"));
+        let mut ends = Vec::new();
+        match recomputed(stand.kind, stream, known(), &mut ends) {
+            Ok(Some(summary)) => {
+                let counted = Digest32::of_fields("counterfoil/check/state/1", &[&stream.0, format!("{summary:?}").as_bytes()]);
+                self.state.iter_mut().zip(counted.0).for_each(|(all, one)| *all ^= one);
+                // Before runs were listed by their workflow.
+                let unnamed = Summary { tool: None, ..summary.clone() };
+                let older = stand.kind == StreamKind::Run && of_summary(&unnamed) == stand.summary;
+                if of_summary(&summary) != stand.summary && !older {
+                    self.problem(place, format!("the store keeps another summary than follows from the entries: {summary:?}"));
+                }
+            }
+            Ok(None) => {}
+            Err((version, problem)) => {
+                let position = history.records.iter().find(|record| record.version.0 == version).map_or(stand.position, |r| r.position);
+                self.problem(place_of(stream, version, position), problem);
             }
         }
-        match effect.latest() {
-            None => self.problem(place, "the effect was never opened"),
-            Some(_) if of_summary(&effect.summary()) != stand.summary => {
-                let message = format!("the store keeps another summary than the effect has: {:?}", effect.summary());
-                self.problem(place, message);
+        ends.into_iter().for_each(|(end, effect, place)| self.held_against(&end, &effect, place));
+    }
+
+    /// An end against its receipt.
+    fn held_against(&mut self, end: &End, effect: &Effect, place: String) {
+        match self.ends.get(&end.id) {
+            None => self.problem(place, format!("it is an end ({}), and its receipt {} is missing", end.outcome, end.id)),
+            Some((_, said)) if !of_end(end, effect).contains(said) => {
+                self.problem(place, format!("it is an end ({}), and its receipt {} says something else", end.outcome, end.id));
             }
             Some(_) => {}
         }
     }
 
+    /// The log of receipts.
+    fn log(&mut self, against: &log::Against) {
+        let empty = log::Log::default();
+        let (found, problems) = std::mem::replace(&mut self.log, empty).finish(against);
+        problems.into_iter().for_each(|problem| self.problem(problem.place, problem.problem));
+        (self.report.heads, self.report.sealed, self.report.notes) = (found.heads, found.sealed, found.notes);
+    }
+
     /// Every receipt speaks of a record that is there: one that is lost at the end of its stream is missed by nothing else.
     async fn ends(&mut self) -> Result<(), StoreError> {
-        for (effect, receipt) in std::mem::take(&mut self.ends) {
+        for (receipt, (effect, _)) in std::mem::take(&mut self.ends) {
             let stream = StreamId::effect(&effect);
             let version = self.streams.get(&stream).map_or(0, |stand| stand.version);
             if (1..=version).rev().any(|ending| ReceiptId::new(&effect, ending) == receipt) {

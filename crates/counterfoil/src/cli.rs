@@ -25,7 +25,8 @@ Exit codes:
   4  failed: it certainly did not happen
   5  in doubt: it may or may not have happened, and will not be run again on a guess
   6  pending: still running, or waiting for approval
-  7  cancelled";
+  7  cancelled
+  8  drifted: the world, or a changed definition, no longer agrees with the record (`runs replay`, `effects verify`)";
 
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil", version, about = ABOUT, long_about = LONG_ABOUT, after_long_help = EXIT_CODES, propagate_version = true)]
@@ -44,6 +45,9 @@ pub struct Global {
     /// The ledger, instead of the one the config names: sqlite:FILE, postgres://…, redis://… or memory:
     #[arg(long, global = true, env = "COUNTERFOIL_STORE", value_name = "URL")]
     pub store: Option<String>,
+    /// Where the key that signs heads and bundles is kept [default: .counterfoil/keys beside the config]
+    #[arg(long, global = true, env = "COUNTERFOIL_KEYS", value_name = "DIR")]
+    pub keys: Option<PathBuf>,
     /// Print JSON on stdout
     #[arg(long, global = true)]
     pub json: bool,
@@ -136,8 +140,11 @@ pub enum Command {
     Mode(ModeArgs),
     /// Look once at everything that is due: lost workers, open doubts, approved calls, interrupted undos, runs
     Recover,
-    /// The receipts of a run or of a tenant: list, verify
+    /// Receipts, and evidence for those who were not there: list, show, verify, export, prove, seal
+    #[command(after_long_help = RECEIPTS_EXAMPLES)]
     Receipts(ReceiptsArgs),
+    /// The keys that heads and bundles are signed with: generate, show, rotate
+    Keys(KeysArgs),
     /// The bearer tokens that callers over HTTP present: create, list, revoke
     #[command(after_long_help = TOKENS_EXAMPLES)]
     Tokens(TokensArgs),
@@ -145,6 +152,12 @@ pub enum Command {
     Doctor,
     /// Copy the ledger to a new file while programs use it
     Backup(BackupArgs),
+    /// Move finished runs out of the ledger into a file; verify one, or restore it into a ledger of its own
+    #[command(after_long_help = ARCHIVE_EXAMPLES, args_conflicts_with_subcommands = true)]
+    Archive(ArchiveArgs),
+    /// Make unreadable for ever what was recorded of a person: destroys the key of a subject
+    #[command(after_long_help = ERASE_EXAMPLES)]
+    Erase(EraseArgs),
     /// Whole ledgers: copy one to another store, check one
     #[command(after_long_help = STORE_EXAMPLES)]
     Store(StoreArgs),
@@ -163,6 +176,21 @@ Examples:
   counterfoil schedules put nightly --workflow report --cron '0 9 * * MON-FRI' --zone Europe/Berlin --input '{\"day\":\"${schedule.tick}\"}'
   counterfoil schedules next nightly
   counterfoil schedules pause nightly --why 'the bank is closed'";
+
+const ARCHIVE_EXAMPLES: &str = "\
+Nothing leaves the ledger before the file that holds it is whole on the disk and was read back. Killed anywhere, the same command goes on where it
+stopped. What is left of an archived run answers as before: its keys are not free, `runs show` says where it went.
+
+Examples:
+  counterfoil archive --before 2026-10-01 -o runs-2026-q3.gz
+  counterfoil archive --before 30d -o old.gz
+  counterfoil archive verify old.gz
+  counterfoil archive restore old.gz --into sqlite:old.db && counterfoil --store sqlite:old.db runs list";
+
+const ERASE_EXAMPLES: &str = "\
+Examples:
+  counterfoil erase --subject cus_42
+  counterfoil erase --subject cus_42 --yes --by ada --why 'asked for on 3 May'";
 
 const MODE_HELP: &str = "\
   enforce  the ledger's word is law
@@ -361,8 +389,18 @@ pub enum RunsCommand {
     },
     /// Follow a run until it has ended, without working on it
     Watch { run: String },
-    /// Go on with a run, to its end
+    /// Go on with a run, to its end; what it did is held against the world first
     Resume { run: String },
+    /// Hold what a run did against the world, dry: calls no tool, records nothing; of any run, also long after it ended
+    #[command(after_long_help = REPLAY_HELP)]
+    Replay {
+        run: String,
+        /// Also hold its record against this workflow file
+        #[arg(long, value_name = "FILE")]
+        workflow: Option<PathBuf>,
+    },
+    /// Decide about a run that waits because the world no longer agrees with what it did, or could not be asked
+    Confirm(RunsConfirmArgs),
     /// Stop a run, or one step of it with all that is inside
     Cancel(RunsCancelArgs),
     /// Undo what a run did, newest first; what could not be undone before is tried again
@@ -377,6 +415,29 @@ pub enum RunsCommand {
     Deny(RunsStepArgs),
     /// A new run with what another one did before a step; it goes on from there by itself
     Fork(RunsForkArgs),
+}
+
+const REPLAY_HELP: &str = "\
+Every recorded step, with what is found: recorded (nothing to ask about), verified, drifted (with what was expected and what was found), unverified (no
+verifier, or nothing to compare), in_doubt (it is not known whether it happened), unavailable (it could not be asked), undone.
+
+With --workflow the record is followed by that plan as well: the first step where they part is named, and where the record ends, what the plan goes on
+with (log exhausted, which is no divergence).
+
+Exit code 0: all agree, or are unverified. 5: something could not be asked, or is in doubt. 8: the world has drifted, or the definition diverges.";
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("decision").required(true))]
+pub struct RunsConfirmArgs {
+    pub run: String,
+    /// Go on as recorded, whatever the world says
+    #[arg(long, group = "decision")]
+    pub accept: bool,
+    /// The run fails; what it did is undone, but for what has drifted
+    #[arg(long, group = "decision")]
+    pub fail: bool,
+    #[command(flatten)]
+    pub go: GoOnArgs,
 }
 
 #[derive(Debug, Args)]
@@ -489,6 +550,61 @@ pub enum WorkflowsCommand {
     Schema,
 }
 
+const VERIFY_HELP: &str = "\
+Asks by the `verify` of its tool; file tools look at the file without one.
+
+Exit code 0: it agrees (verified), or there is nothing to ask (unverified). 5: it could not be asked (unavailable), or it is in doubt whether it
+happened. 8: the world has drifted; what was expected and what was found is printed.";
+
+#[derive(Debug, Args)]
+pub struct EraseArgs {
+    /// Who: what the `subject` of a tool or a workflow gives for them
+    #[arg(long, value_name = "S")]
+    pub subject: String,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub who: WhoArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    #[command(subcommand)]
+    pub command: Option<ArchiveCommand>,
+    #[command(flatten)]
+    pub make: Option<ArchiveMakeArgs>,
+}
+
+#[derive(Debug, Args)]
+pub struct ArchiveMakeArgs {
+    /// Runs that ended before this: a day (2026-10-01, UTC), a time (2026-10-01T06:00:00Z) or an age (30d)
+    #[arg(long, value_name = "DATE")]
+    pub before: String,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Who decides this; ends up in the ledger
+    #[arg(long, env = "COUNTERFOIL_OPERATOR", default_value = "operator")]
+    pub by: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ArchiveCommand {
+    /// Read an archive to its end: every digest, every receipt, every run. Needs no ledger
+    Verify { file: PathBuf },
+    /// Bring archived runs into a ledger of their own
+    Restore {
+        file: PathBuf,
+        /// The ledger: sqlite:FILE, postgres://… or redis://…
+        #[arg(long, value_name = "URL")]
+        into: String,
+        /// Only this run
+        #[arg(long)]
+        run: Option<String>,
+    },
+}
+
 #[derive(Debug, Args)]
 pub struct SchedulesArgs {
     #[command(subcommand)]
@@ -575,6 +691,12 @@ pub enum EffectsCommand {
     List(ListArgs),
     /// One effect with its whole history
     Show {
+        /// 64 hex digits, or the first 8 or more
+        key: String,
+    },
+    /// Ask whether the world still agrees with what was done; calls no tool, records nothing
+    #[command(after_long_help = VERIFY_HELP)]
+    Verify {
         /// 64 hex digits, or the first 8 or more
         key: String,
     },
@@ -790,6 +912,12 @@ pub enum StoreCommand {
     Check {
         /// The ledger to check [default: the config's]
         url: Option<String>,
+        /// A public key that the newest head must be signed with, or one that it vouches for
+        #[arg(long, value_name = "PUB")]
+        key: Vec<String>,
+        /// A head that was kept elsewhere: the ledger must still begin with what it is of
+        #[arg(long, value_name = "FILE")]
+        head: Option<PathBuf>,
     },
 }
 
@@ -799,17 +927,159 @@ pub struct ReceiptsArgs {
     pub command: ReceiptsCommand,
 }
 
+const RECEIPTS_EXAMPLES: &str = "\
+Examples:
+  counterfoil receipts export trip-7 -o trip-7.evidence              all of a run, for whoever was not there
+  counterfoil receipts verify trip-7.evidence --key 3d4017c3…        needs no ledger and no config, only that key
+  counterfoil receipts prove RECEIPT -o receipt.proof                one receipt, and nothing else of the ledger
+  counterfoil receipts seal -o head.json                             keep it elsewhere; later:
+  counterfoil receipts verify --head head.json                       nothing was taken out of the ledger since
+
+`counterfoil keys show` prints the public key that goes to whoever verifies.";
+
 #[derive(Debug, Subcommand)]
 pub enum ReceiptsCommand {
-    /// The receipts of a run, or of the calls outside runs, in order; the chain is verified on the way
-    List {
-        #[arg(long)]
-        run: Option<String>,
+    /// The receipts of a run, of an effect, or of the calls outside runs, in order; a chain is verified on the way
+    List(ReceiptsListArgs),
+    /// One receipt in full, and whether it is under a head
+    Show(ReceiptArgs),
+    /// Verify a file of evidence; without one, the chains and the log of this ledger
+    Verify(ReceiptsVerifyArgs),
+    /// Write all that is recorded of a run, or of one effect, into one file that anyone can verify
+    Export(ReceiptsExportArgs),
+    /// Write one receipt with the proof that it is in the log, for a third party
+    Prove(ReceiptsProveArgs),
+    /// Put what is new under a signed head; `counterfoil serve` does so by itself
+    Seal {
+        /// Also write the newest head there, to be kept elsewhere
+        #[arg(long, short = 'o', value_name = "FILE")]
+        output: Option<PathBuf>,
     },
-    /// Verify the chain of a run, or of the calls outside runs
-    Verify {
+    /// The newest signed heads of the log
+    Heads {
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: usize,
+    },
+    /// Write the proof that the log of one head begins with that of an earlier one
+    Consistency {
+        /// The number of the earlier head
+        old: u64,
+        /// That of the later one [default: the newest]
+        new: Option<u64>,
+        /// Where to write it [default: standard output]
+        #[arg(long, short = 'o', value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+}
+
+/// Which receipts.
+#[derive(Debug, Args)]
+pub struct ReceiptsOf {
+    /// Of this run
+    #[arg(long)]
+    pub run: Option<String>,
+    /// Of this effect: its 64 digits
+    #[arg(long, value_name = "KEY")]
+    pub effect: Option<String>,
+    /// Of the call with this key of its caller's
+    #[arg(long, value_name = "KEY", requires = "tool", conflicts_with = "effect")]
+    pub key: Option<String>,
+    /// The tool that the key was given to
+    #[arg(long, requires = "key")]
+    pub tool: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptsListArgs {
+    #[command(flatten)]
+    pub of: ReceiptsOf,
+    /// Only these: done, failed, cancelled, resolved_happened, …
+    #[arg(long, value_delimiter = ',')]
+    pub outcome: Vec<String>,
+    /// At most so many, the newest
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptArgs {
+    /// Its id; with --run also its place in the run's chain: 1, 2, 3, …
+    pub receipt: String,
+    #[command(flatten)]
+    pub of: ReceiptsOf,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptsVerifyArgs {
+    /// A bundle, a proof of a receipt, or a proof of consistency
+    pub file: Option<PathBuf>,
+    /// A public key that you trust, as 64 hex digits or as a file with them; may be given several times
+    #[arg(long, value_name = "PUB")]
+    pub key: Vec<String>,
+    /// Of this ledger: the chain of this run only, and the log
+    #[arg(long, conflicts_with = "file")]
+    pub run: Option<String>,
+    /// Of this ledger: it must still begin with what this head is of (`receipts seal -o`)
+    #[arg(long, conflicts_with = "file", value_name = "FILE")]
+    pub head: Option<PathBuf>,
+    /// Whether this receipt is of the call with --tool and --args, as they are stored
+    #[arg(long, conflicts_with = "file", requires_all = ["tool", "args"], value_name = "ID")]
+    pub receipt: Option<String>,
+    /// The effect of that receipt, by which it is found at once
+    #[arg(long, requires = "receipt", value_name = "KEY")]
+    pub effect: Option<String>,
+    #[arg(long, requires = "receipt")]
+    pub tool: Option<String>,
+    /// JSON, @FILE, or - for standard input
+    #[arg(long, requires = "receipt", value_name = "JSON")]
+    pub args: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct ReceiptsExportOf {
+    /// The run
+    pub run: Option<String>,
+    /// Of one effect instead: its 64 digits
+    #[arg(long, value_name = "KEY")]
+    pub effect: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptsExportArgs {
+    #[command(flatten)]
+    pub of: ReceiptsExportOf,
+    /// Where to write it [default: standard output]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReceiptsProveArgs {
+    #[command(flatten)]
+    pub receipt: ReceiptArgs,
+    /// Where to write it [default: standard output]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make the first key of this ledger (whatever needs one makes it by itself)
+    Generate,
+    /// The public keys of this ledger, old and new: hand the newest to whoever verifies
+    Show,
+    /// Begin with a new key; what was signed with the old one stays valid
+    Rotate {
+        /// The private key is lost: nobody vouches for the new one
         #[arg(long)]
-        run: Option<String>,
+        lost: bool,
     },
 }
 

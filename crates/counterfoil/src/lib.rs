@@ -26,8 +26,11 @@
 //! # }
 //! ```
 
+pub mod archive;
 pub mod check;
 pub mod compose;
+pub mod erase;
+pub mod keyring;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +43,7 @@ use counterfoil_store::sqlite::Sqlite;
 use thiserror::Error;
 
 pub use counterfoil_core as core;
+pub use counterfoil_evidence as evidence;
 pub use counterfoil_runtime as runtime;
 pub use counterfoil_runtime::engine::durable;
 pub use counterfoil_store as store;
@@ -65,6 +69,12 @@ pub fn open(path: impl AsRef<Path>) -> Result<Runtime, Error> {
     let store = Arc::new(Sqlite::open(path, Default::default())?);
     let workers = compose::workers_dir(path);
     Builder::new(store).workers_dir(&workers).build().map_err(|source| Error::Workers { path: workers.display().to_string(), source })
+}
+
+/// Whether a receipt is of that call: the same tool, and the same arguments as they are stored. True for the call it was made for and for every replay of it.
+/// Of a veiled effect only the subject's key can tell: see `Receipt::covers_under`.
+pub fn verify(receipt: &counterfoil_core::Receipt, call: &Call) -> bool {
+    receipt.covers(&call.tool, &call.args)
 }
 
 /// Begins to describe a call.

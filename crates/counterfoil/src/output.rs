@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use counterfoil_runtime::ledger::LedgerError;
-use counterfoil_runtime::{Answer, Status};
+use counterfoil_runtime::{Answer, LogError, Status};
 use counterfoil_server::otlp;
 use serde::Serialize;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -24,6 +24,7 @@ pub enum Exit {
     InDoubt = 5,
     Pending = 6,
     Cancelled = 7,
+    Drifted = 8,
 }
 
 impl From<Exit> for ExitCode {
@@ -88,8 +89,9 @@ pub fn trace_settings() -> Option<otlp::Settings> {
 pub fn failed(global: &Global, error: &anyhow::Error) -> ExitCode {
     let refused = error.downcast_ref::<Refused>();
     let exit = refused.map_or(Exit::Broken, |r| r.exit);
-    let ledger = error.chain().find_map(|e| e.downcast_ref::<LedgerError>());
-    let code = refused.map_or_else(|| ledger.map_or("internal_error", LedgerError::code), |r| r.code);
+    let ledger = error.chain().find_map(|e| e.downcast_ref::<LedgerError>().map(LedgerError::code));
+    let log = || error.chain().find_map(|e| e.downcast_ref::<LogError>().map(LogError::code));
+    let code = refused.map_or_else(|| ledger.or_else(log).unwrap_or("internal_error"), |r| r.code);
     if global.json {
         let detail = refused.and_then(|r| r.detail.clone());
         let mut body = serde_json::json!({ "status": "error", "error": { "code": code, "message": format!("{error:#}") } });

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::confirm::Confirmed;
 use crate::canonical::{CanonicalJson, Json};
 use crate::ids::{Caller, Digest32, EffectKey, Fence, RunId, StepPath, Tenant, ToolName, WorkerId, WorkflowName};
 use crate::outcome::Failure;
@@ -28,6 +29,9 @@ pub enum RunEntry {
         at: Timestamp,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         due: Option<Timestamp>,
+        /// Before the world was asked whether it still agrees: whoever goes on with it asks.
+        #[serde(default, skip_serializing_if = "is_false")]
+        unconfirmed: bool,
     },
     StepBegan {
         at: Timestamp,
@@ -65,6 +69,19 @@ pub enum RunEntry {
     /// Something it waits for has changed: look again.
     Stirred {
         at: Timestamp,
+        /// A person wants it to go on: what it did is held against the world first.
+        #[serde(default, skip_serializing_if = "is_false")]
+        resumed: bool,
+    },
+    /// What it did was held against the world before it went on. What follows is [`Confirmed::judged`].
+    Confirmed(Confirmed),
+    /// A person decided about a run that the world no longer agrees with, or could not be asked about.
+    ConfirmDecided {
+        at: Timestamp,
+        by: String,
+        why: String,
+        /// It goes on as recorded; if not, it fails.
+        accepted: bool,
     },
     /// What these steps did is to be undone, in this order. `scope`: they are all inside it; `None`: the whole run.
     CompensationTriggered {

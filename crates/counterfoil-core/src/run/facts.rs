@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::confirm::{Confirmed, Judgement, Occasion};
 use super::entry::{Awaited, Began, RunEnd, RunEntry, Signalled, Started, StepEnd, Undone};
 use super::flow::{Fate, Flow, FlowError};
 use super::saga::Saga;
@@ -18,6 +19,7 @@ use crate::ids::{EffectKey, Fence, StepPath, ToolName, WorkerId};
 use crate::outcome::Failure;
 use crate::summary::{StreamKind, Summary};
 use crate::time::Timestamp;
+use crate::veil::Veil;
 
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -45,8 +47,19 @@ pub struct Run {
     pub finish: Option<RunEnd>,
     /// When it was last let go, or its client last heard of.
     pub parked: Option<Timestamp>,
+    /// It must be held against the world before anything more of it begins, and why.
+    pub unconfirmed: Option<Occasion>,
+    /// The last time that it was, and how many times in a row it could not be asked.
+    pub confirmed: Option<Confirmed>,
+    pub asked_again: u32,
+    /// What a person last said about that.
+    pub decided: Option<bool>,
+    held_up: bool,
+    given_up: Option<Failure>,
     pub sagas: Vec<Saga>,
     pub end: Option<(Timestamp, RunEnd)>,
+    /// What its records are stored under: of the reader, not of the entries.
+    pub veil: Option<Arc<Veil>>,
     flow: Option<Flow>,
 }
 
@@ -168,8 +181,15 @@ impl Run {
             cancel: None,
             finish: None,
             parked: None,
+            unconfirmed: None,
+            confirmed: None,
+            asked_again: 0,
+            decided: None,
+            held_up: false,
+            given_up: None,
             sagas: Vec::new(),
             end: None,
+            veil: None,
             flow,
         }
     }
@@ -308,6 +328,18 @@ impl Run {
         if let Some(flow) = &mut self.flow {
             flow.apply(entry).map_err(|error: FlowError| illegal(error.to_string()))?;
         }
+        self.apply_fact(entry)?;
+        if let (RunEntry::ConfirmDecided { at, accepted: false, .. }, Some(failure)) = (entry, self.given_up.clone())
+            && let Some(flow) = &mut self.flow
+        {
+            flow.fail_whole(failure, *at);
+        }
+        Ok(())
+    }
+
+    fn apply_fact(&mut self, entry: &RunEntry) -> Result<(), RunFoldError> {
+        let version = self.version + 1;
+        let illegal = |why: String| RunFoldError::Illegal { version, entry: word(entry), why };
         match entry {
             RunEntry::RunStarted(_) => return Err(illegal("it has started already".into())),
             RunEntry::Owned { worker, fence, lease_until, .. } => {
@@ -315,9 +347,13 @@ impl Run {
                     return Err(illegal(format!("its fence is {}, and {} was given before", fence.0, self.fence.0)));
                 }
                 self.fence = *fence;
+                self.taken_on(worker);
                 self.owner = Some(Owner { worker: worker.clone(), fence: *fence, until: *lease_until });
             }
-            RunEntry::Parked { at, due } => {
+            RunEntry::Parked { at, due, unconfirmed } => {
+                if !self.held_up && !unconfirmed {
+                    self.unconfirmed = None;
+                }
                 self.owner = None;
                 self.due = *due;
                 self.parked = Some(*at);
@@ -353,7 +389,37 @@ impl Run {
                 }
                 self.stir(*at);
             }
-            RunEntry::Stirred { at } => self.stir(*at),
+            RunEntry::Stirred { at, resumed } => {
+                // Whoever is at it goes on anyway; if nobody is left, the next one takes it over.
+                if *resumed && self.owner.is_none() && !self.order.is_empty() {
+                    self.unconfirmed.get_or_insert(Occasion::Resumed);
+                }
+                self.stir(*at);
+            }
+            RunEntry::Confirmed(confirmed) => {
+                let judged = confirmed.judged();
+                self.asked_again = if judged == Judgement::AsksAgain { self.asked_again + 1 } else { 0 };
+                self.held_up = judged.holds_up();
+                self.decided = None;
+                if !self.held_up {
+                    self.unconfirmed = None;
+                }
+                self.confirmed = Some(confirmed.clone());
+                self.alive(confirmed.at);
+            }
+            RunEntry::ConfirmDecided { at, by, why, accepted } => {
+                if !self.held_up {
+                    return Err(illegal("nobody was asked".into()));
+                }
+                self.held_up = false;
+                self.decided = Some(*accepted);
+                self.unconfirmed = None;
+                self.asked_again = 0;
+                if !accepted {
+                    self.given_up = self.confirmed.as_ref().map(|confirmed| confirmed.failure_by(by, why));
+                }
+                self.stir(*at);
+            }
             RunEntry::FinishAsked { at, how } => {
                 if self.finish.is_some() {
                     return Err(illegal("it was said before".into()));
@@ -375,6 +441,32 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// A worker took it on. One that finds another's name there takes over what that one left in the middle.
+    fn taken_on(&mut self, worker: &WorkerId) {
+        let occasion = match &self.owner {
+            Some(owner) if owner.worker == *worker => return,
+            Some(_) => Occasion::TakenOver,
+            None => Occasion::PickedUp,
+        };
+        match self.unconfirmed {
+            _ if self.order.is_empty() || self.end.is_some() => {}
+            Some(Occasion::Resumed | Occasion::TakenOver) if occasion == Occasion::PickedUp => {}
+            _ => self.unconfirmed = Some(occasion),
+        }
+    }
+
+    /// What it was found to be, if it goes no further until it is asked again or a person decides.
+    pub fn held_up(&self) -> Option<(&Confirmed, Judgement)> {
+        let confirmed = self.confirmed.as_ref().filter(|_| self.held_up)?;
+        Some((confirmed, confirmed.judged()))
+    }
+
+    /// It fails because the world no longer agrees with what it did. (A run with a plan fails by its flow.)
+    pub fn drifted(&self) -> Option<Failure> {
+        let failed = || self.confirmed.as_ref().filter(|confirmed| confirmed.judged() == Judgement::Fails).map(Confirmed::failure);
+        self.given_up.clone().or_else(failed)
     }
 
     fn ended(&mut self, path: &StepPath, how: &StepEnd, at: Timestamp) -> Result<(), String> {
@@ -494,7 +586,9 @@ fn decode(body: &str, version: u64) -> Result<Vec<RunEntry>, RunFoldError> {
 }
 
 /// Every word that [`word`] gives.
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 16] = [
+    "confirmed",
+    "confirm_decided",
     "finish_asked",
     "run_started",
     "owned",
@@ -529,6 +623,8 @@ pub fn word(entry: &RunEntry) -> &'static str {
         RunEntry::CancelAsked { .. } => "cancel_asked",
         RunEntry::Stirred { .. } => "stirred",
         RunEntry::FinishAsked { .. } => "finish_asked",
+        RunEntry::Confirmed(_) => "confirmed",
+        RunEntry::ConfirmDecided { .. } => "confirm_decided",
         RunEntry::CompensationTriggered { .. } => "compensation_triggered",
         RunEntry::CompensationCompleted { .. } => "compensation_completed",
         RunEntry::CompensationFailed { .. } => "compensation_failed",

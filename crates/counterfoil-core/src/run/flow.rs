@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::confirm::Judgement;
 use super::entry::{Began, RunEntry, StepEnd};
 use super::plan::{BlockId, Join, NodeId, OnFailure, Plan, Shape};
 use crate::ids::StepPath;
@@ -265,7 +266,14 @@ impl Flow {
                 self.close_whole(Fate::Cancelled, *at);
                 Ok(())
             }
-            RunEntry::RunStarted(_)
+            RunEntry::Confirmed(confirmed) if confirmed.judged() == Judgement::Fails => {
+                self.fail_whole(confirmed.failure(), confirmed.at);
+                Ok(())
+            }
+            // What a person says about it, the run knows to be a failure or not.
+            RunEntry::ConfirmDecided { .. }
+            | RunEntry::Confirmed(_)
+            | RunEntry::RunStarted(_)
             | RunEntry::Owned { .. }
             | RunEntry::Parked { .. }
             | RunEntry::Signalled(_)
@@ -365,6 +373,11 @@ impl Flow {
         }
         self.work(todo, at);
         Ok(())
+    }
+
+    /// The whole goes no further.
+    pub fn fail_whole(&mut self, failure: Failure, at: Timestamp) {
+        self.close_whole(Fate::Failed(failure), at);
     }
 
     fn close_whole(&mut self, fate: Fate, at: Timestamp) {

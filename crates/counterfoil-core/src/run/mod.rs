@@ -1,9 +1,11 @@
 //! Runs: many effects that are one thing. It goes on where it stopped, undoes what it did when it fails, and can be cancelled in parts.
 //!
 //! Reading order: [`plan`] (which step follows which), [`entry`] (what is recorded), [`flow`] (what may start next), [`Run`] (what is known of it),
-//! [`saga`] (what is to be undone), [`schedule`] (when a workflow runs again and again).
+//! [`saga`] (what is to be undone), [`confirm`] (whether the world still agrees), [`schedule`] (when a workflow runs again and again), [`archived`] (what is left of one that was moved away).
 
+pub mod archived;
 pub mod behind;
+pub mod confirm;
 pub mod ending;
 pub mod entry;
 mod facts;

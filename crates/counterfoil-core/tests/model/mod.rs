@@ -137,6 +137,7 @@ impl Store {
                 outcome: effect.state.word(),
                 result,
                 by: None,
+                why: None,
                 started: Timestamp::ZERO,
                 ended,
             };

@@ -37,7 +37,7 @@ pub fn read(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<FileSp
 }
 
 /// A path below the root. The tool checks what expressions make of it; what is written is checked here.
-fn inside(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<TextTemplate> {
+pub fn inside(spot: &Spot<'_>, context: &Context<'_>, sees: Sees) -> Option<TextTemplate> {
     let text = spot.text()?;
     let template = context.text(spot, sees);
     if text.is_empty() {

@@ -7,10 +7,12 @@
 
 mod check;
 mod command;
+pub(crate) mod confirm;
 mod context;
 mod environment;
 pub(crate) mod expr;
 mod file;
+mod github;
 mod http;
 mod keywords;
 pub(crate) mod mistake;
@@ -29,6 +31,7 @@ mod tool;
 mod top;
 pub(crate) mod tree;
 pub mod units;
+mod verify;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

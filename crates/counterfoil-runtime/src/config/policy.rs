@@ -9,6 +9,7 @@ use counterfoil_core::policy::{
     ArgPath, BREAKER_WINDOW_MAX, BreakerPolicy, EffectClass, Jitter, Limits, OnInFlight, Policy, Repeat, RetryPolicy,
 };
 
+use super::confirm;
 use super::read::{Fields, Spot};
 use super::units::{self, shown};
 
@@ -40,6 +41,7 @@ pub fn read(tool: &Fields<'_>) -> Policy {
     tool.read("settle_after", |spot| spot.duration_or_zero().map(Some), &mut policy.settle_after);
     tool.read("approval_expires", Spot::duration, &mut policy.approval_expires);
     tool.read("result_max", result_max, &mut policy.result_bytes_max);
+    tool.read("confirm", confirm::read, &mut policy.confirm);
     times(tool, &mut policy);
     window_kept(tool, &mut policy);
     consistent(tool, &policy);

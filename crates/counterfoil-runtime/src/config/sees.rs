@@ -16,16 +16,22 @@ pub struct Sees {
     call: bool,
     result: bool,
     response: bool,
+    state: bool,
 }
 
 impl Sees {
     /// Only the arguments: what is decided before anything is sent.
-    pub const ARGS: Sees = Sees { call: false, result: false, response: false };
+    pub const ARGS: Sees = Sees { call: false, result: false, response: false, state: false };
     /// Everything about the call.
-    pub const CALL: Sees = Sees { call: true, result: false, response: false };
+    pub const CALL: Sees = Sees { call: true, result: false, response: false, state: false };
 
     pub fn with_result(self) -> Self {
         Self { result: true, ..self }
+    }
+
+    /// What was captured when the effect was done.
+    pub fn with_state(self) -> Self {
+        Self { state: true, ..self }
     }
 
     pub fn with_response(self) -> Self {
@@ -36,6 +42,7 @@ impl Sees {
         let mut names = if self.call { CALL_VARIABLES.to_vec() } else { vec!["args"] };
         names.extend(self.result.then_some("result"));
         names.extend(self.response.then_some("response"));
+        names.extend(self.state.then_some("state"));
         names
     }
 }

@@ -10,10 +10,10 @@ use super::context::Context;
 use super::http::Purpose;
 use super::read::{Fields, Spot, Stranger};
 use super::sees::Sees;
-use super::{MODES, command, file, http, policy, schema};
+use super::{MODES, command, file, http, policy, schema, verify};
 
 use crate::mode::Mode;
-use crate::spec::{Action, Ask, HttpBody, ProbeSpec, ToolSpec, UndoSpec, VerifySpec};
+use crate::spec::{Action, Ask, HttpBody, ProbeSpec, ToolSpec, UndoSpec};
 
 pub const TOOL: &[&str] = &[
     "description",
@@ -32,6 +32,7 @@ pub const TOOL: &[&str] = &[
     "breaker",
     "limits",
     "cost",
+    "subject",
     "retain",
     "redact",
     "approval",
@@ -44,6 +45,7 @@ pub const TOOL: &[&str] = &[
     "result_max",
     "probe",
     "verify",
+    "confirm",
     "undo",
     "mode",
 ];
@@ -52,7 +54,6 @@ const KINDS: &[&str] = &["http", "command", "file", "client"];
 /// Run by the client itself: there is nothing to say about how.
 pub const CLIENT: &[&str] = &[];
 pub const PROBE: &[&str] = &["http", "command", "happened", "did_not_happen", "result", "timeout", "settle_after"];
-pub const VERIFY: &[&str] = &["http", "command", "holds"];
 pub const UNDO: &[&str] = &["tool", "args"];
 
 /// `None`: a mistake in it was reported.
@@ -74,16 +75,20 @@ pub fn read(name: &str, spot: &Spot<'_>, context: &Context<'_>) -> Option<ToolSp
         sends_key(&tool, action);
     }
     let probe = tool.get("probe").and_then(|s| probe(&s, &tool, &mut policy, context));
-    let verify = tool.get("verify").and_then(|s| verify(&s, context));
+    let verify = tool.get("verify").and_then(|s| verify::read(&s, &tool, &policy, context));
     let undo = tool.get("undo").and_then(|s| undo(&s, context));
     let approval = tool.get("approval").filter(|s| !s.is_off()).and_then(|s| context.expr(&s, Sees::ARGS));
     let cost = tool.get("cost").and_then(|s| context.expr(&s, Sees::ARGS));
+    let subject = tool.get("subject").and_then(|s| context.expr(&s, Sees::ARGS));
+    if tool.has("subject") && policy.effect == EffectClass::Pure {
+        tool.wrong("subject", "nothing is recorded of an effect: pure tool, so there is nothing to erase; drop it");
+    }
     if tool.has("approval_expires") && !tool.has("approval") {
         tool.wrong("approval_expires", "nothing here needs approval; add approval: true or an expression, or drop it");
     }
     let description = tool.get("description").and_then(|s| s.text()).map(|text| text.trim().to_owned());
     let mode = tool.get("mode").and_then(|s| mode(&s, context));
-    Some(ToolSpec { name: name?, description, mode, policy, input, output, approval, cost, action: action?, probe, verify, undo })
+    Some(ToolSpec { name: name?, description, mode, policy, input, output, approval, cost, subject, action: action?, probe, verify, undo })
 }
 
 /// Fields that are often written one level too high.
@@ -96,7 +101,7 @@ fn belongs(field: &str) -> Stranger {
         ("limits", policy::LIMITS),
         ("breaker", policy::BREAKER),
         ("probe", PROBE),
-        ("verify", VERIFY),
+        ("verify", verify::VERIFY),
     ];
     places.iter().find(|(_, fields)| fields.contains(&field)).map_or(Stranger::Unknown, |(place, _)| Stranger::Belongs(place))
 }
@@ -169,7 +174,7 @@ fn sends_key(tool: &Fields<'_>, action: &Action) {
 
 fn probe(spot: &Spot<'_>, tool: &Fields<'_>, policy: &mut Policy, context: &Context<'_>) -> Option<ProbeSpec> {
     let fields = spot.fields(PROBE)?;
-    let ask = ask(&fields, context, Sees::CALL);
+    let ask = ask(&fields, context);
     let sees = Sees::CALL.with_response();
     let happened = fields.require("happened").and_then(|s| context.expr(&s, sees));
     let did_not_happen = fields.get("did_not_happen").and_then(|s| context.expr(&s, sees));
@@ -183,14 +188,8 @@ fn probe(spot: &Spot<'_>, tool: &Fields<'_>, policy: &mut Policy, context: &Cont
     Some(ProbeSpec { ask: ask?, happened: happened?, did_not_happen, result, timeout })
 }
 
-fn verify(spot: &Spot<'_>, context: &Context<'_>) -> Option<VerifySpec> {
-    let fields = spot.fields(VERIFY)?;
-    let ask = ask(&fields, context, Sees::CALL.with_result());
-    let holds = fields.require("holds").and_then(|s| context.expr(&s, Sees::CALL.with_result().with_response()));
-    Some(VerifySpec { ask: ask?, holds: holds? })
-}
-
-fn ask(fields: &Fields<'_>, context: &Context<'_>, sees: Sees) -> Option<Ask> {
+fn ask(fields: &Fields<'_>, context: &Context<'_>) -> Option<Ask> {
+    let sees = Sees::CALL;
     let (kind, spot) = fields.exactly_one(&["http", "command"])?;
     match kind {
         "http" => http::read(&spot, context, sees, Purpose::Ask).map(Ask::Http),

@@ -8,6 +8,7 @@ use counterfoil_core::{Failure, Json, RunId, StepPath, Timestamp};
 
 use super::sight::seen;
 use super::step::{NotNow, Prepared};
+use super::unwind::THE_RUN;
 use crate::config::units;
 use crate::runtime::Runtime;
 use crate::template::Expr;
@@ -186,7 +187,7 @@ impl Advancing<'_> {
         let wrong = |what: &str, error: String| Failure::new("expression_failed", format!("{what}: {error}"));
         match workflow.step(node) {
             StepSpec::Tool(spec) => self.call(run, step, spec),
-            StepSpec::Decision { when } => match self.decide(run, &step, when) {
+            StepSpec::Decision { when } => match expected_way(run, workflow, &step, when) {
                 Ok(Some(way)) => {
                     let result = Json::from_value(&serde_json::json!(way));
                     self.ended(run, step, StepEnd::Done { result, way: Some(way), undo: false })
@@ -241,19 +242,6 @@ impl Advancing<'_> {
         self.began(run, step, what)
     }
 
-    /// The first way whose condition holds.
-    fn decide(&self, run: &Run, step: &StepPath, when: &[Option<Expr>]) -> Result<Option<u32>, String> {
-        let exprs: Vec<&Expr> = when.iter().flatten().collect();
-        let scope = seen(run, self.workflow, Some(step), &exprs).scope();
-        for (way, condition) in (0..).zip(when) {
-            let holds = condition.as_ref().map_or(Ok(true), |expr| expr.eval_bool(&scope)).map_err(|error| error.to_string())?;
-            if holds {
-                return Ok(Some(way));
-            }
-        }
-        Ok(None)
-    }
-
     fn nap(&self, run: &Run, step: &StepPath, nap: &Nap) -> Result<Timestamp, String> {
         let length = match nap {
             Nap::For(length) => *length,
@@ -292,7 +280,7 @@ impl Advancing<'_> {
             if !known {
                 let of = run.to_undo(Some(&scope));
                 let why = format!("{scope} did not go through, and the run goes on without it");
-                self.note(run, RunEntry::CompensationTriggered { at: self.now, scope: Some(scope), by: "the run".into(), why, of })?;
+                self.note(run, RunEntry::CompensationTriggered { at: self.now, scope: Some(scope), by: THE_RUN.into(), why, of })?;
             }
         }
         let Some(fate) = run.fate().cloned() else { return Ok(()) };
@@ -306,9 +294,9 @@ impl Advancing<'_> {
             let of = run.to_undo(None);
             if !of.is_empty() {
                 let (by, why) = match (&fate, &run.cancel) {
-                    (Fate::Failed(failure), _) => ("the run".into(), format!("it failed: {}", failure.message)),
+                    (Fate::Failed(failure), _) => (THE_RUN.into(), format!("it failed: {}", failure.message)),
                     (_, Some(cancel)) => (cancel.by.clone(), cancel.why.clone()),
-                    _ => ("the run".into(), "it was cancelled".into()),
+                    _ => (THE_RUN.into(), "it was cancelled".into()),
                 };
                 return self.note(run, RunEntry::CompensationTriggered { at: self.now, scope: None, by, why, of });
             }
@@ -333,6 +321,19 @@ impl Advancing<'_> {
         let text = output.render_json(&seen(run, self.workflow, None, &output.exprs()).scope()).map_err(|error| error.to_string())?;
         Json::parse(&text).map_err(|error| error.to_string())
     }
+}
+
+/// The first way of a decision whose condition holds.
+pub(super) fn expected_way(run: &Run, workflow: &Workflow, step: &StepPath, when: &[Option<Expr>]) -> Result<Option<u32>, String> {
+    let exprs: Vec<&Expr> = when.iter().flatten().collect();
+    let scope = seen(run, workflow, Some(step), &exprs).scope();
+    for (way, condition) in (0..).zip(when) {
+        let holds = condition.as_ref().map_or(Ok(true), |expr| expr.eval_bool(&scope)).map_err(|error| error.to_string())?;
+        if holds {
+            return Ok(Some(way));
+        }
+    }
+    Ok(None)
 }
 
 fn listed(text: &str) -> Result<Vec<Json>, String> {

@@ -42,6 +42,7 @@ impl Runtime {
         let plain = !tool.is_pure()
             && tool.runs() == Runs::Here
             && tool.approval.is_none()
+            && tool.subject.is_none()
             && policy.limits.per_run.is_none()
             && policy.limits.cost_per_run.is_none()
             && inner.modes.known(&tool.name).is_some_and(|mode| mode != Mode::Off);
@@ -53,7 +54,9 @@ impl Runtime {
         let claim = inner.ledger.claim(FIRST, policy.lease);
         let before = vec![Entry::Opened(inner.opened(task))];
         // That it is absent is looked at when it is written.
-        let claiming = Claiming { effect: Effect::absent(task.key), claim: claim.clone(), lease: policy.lease, before };
+        let mut effect = Effect::absent(task.key);
+        effect.veil = task.veil.clone();
+        let claiming = Claiming { effect, claim: claim.clone(), lease: policy.lease, before };
         Some((Ahead { key: task.key, claim, pass, unsettled }, claiming))
     }
 }

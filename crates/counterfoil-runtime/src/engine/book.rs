@@ -5,16 +5,17 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use counterfoil_core::run::archived::Archived;
 use counterfoil_core::run::entry::{By, Started};
 use counterfoil_core::run::flow::Flow;
 use counterfoil_core::run::{OWNER_LEASE, Run, RunEntry, RunFoldError, StepState};
-use counterfoil_core::{Fence, RunId, StepPath, StreamId, Tenant, Timestamp, codec};
+use counterfoil_core::{Fence, RunId, StepPath, StreamId, Tenant, Timestamp};
 use counterfoil_store::{History, Reach, Version, Write};
 
 use super::RunError;
 use super::advance::Advanced;
 use super::ahead::Ahead;
-use crate::ledger::{LedgerError, Permit};
+use crate::ledger::{LedgerError, Permit, body};
 use crate::runtime::{Inner, Runtime};
 use crate::workflow::Workflow;
 
@@ -217,7 +218,8 @@ impl Pages {
         let expected = Version(self.run.version);
         self.run.recorded();
         self.busy = true;
-        Ok(Some(Write { stream: book.stream, expected, at: now, body: codec::encode(&entries), summary: self.run.summary() }))
+        let body = body(self.run.veil.as_ref(), &book.stream, expected, &entries);
+        Ok(Some(Write { stream: book.stream, expected, at: now, body, summary: self.run.summary() }))
     }
 
     /// The record that was on its way is durable.
@@ -261,16 +263,26 @@ pub(crate) fn owned(inner: &Inner, run: &Run, now: Timestamp) -> RunEntry {
 
 /// A run with its definition.
 pub(crate) async fn read(inner: &Inner, tenant: &Tenant, id: &RunId) -> Result<(Run, Arc<Workflow>), RunError> {
-    let history = inner.ledger.records(StreamId::run(tenant, id), Reach::Whole).await?;
-    let Some(first) = history.records.first() else { return Err(RunError::NotFound(id.clone())) };
+    let (history, veil) = inner.ledger.read(StreamId::run(tenant, id), Reach::Whole).await?;
+    let Some(first) = history.records.first() else { return Err(absent(inner, tenant, id).await?) };
     let unreadable = |source| RunError::Ledger(LedgerError::Run { run: id.to_string(), source });
     let (started, _) = Run::begun(&first.body).map_err(unreadable)?;
     let workflow = match started.by {
         By::Plan => inner.definitions.of_run(&inner.ledger, tenant, id, started.definition).await?,
         By::Function | By::Client => Arc::new(Workflow::without_plan(&started.workflow)),
     };
-    let run = folded(started, &workflow, &history).map_err(unreadable)?;
+    let mut run = folded(started, &workflow, &history).map_err(unreadable)?;
+    run.veil = veil;
     Ok((run, workflow))
+}
+
+/// Never there, pruned, or moved to an archive.
+async fn absent(inner: &Inner, tenant: &Tenant, id: &RunId) -> Result<RunError, RunError> {
+    let (_, archived) = inner.ledger.newest::<Archived>(StreamId::archived(tenant, id)).await?;
+    Ok(match archived {
+        Some(Archived { run, file, digest, .. }) => RunError::Archived { run, file, digest },
+        None => RunError::NotFound(id.clone()),
+    })
 }
 
 fn folded(started: Arc<Started>, workflow: &Workflow, history: &History) -> Result<Run, RunFoldError> {

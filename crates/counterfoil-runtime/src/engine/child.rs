@@ -8,6 +8,7 @@ use counterfoil_core::{CanonicalJson, Failure, RunId, StepPath, Tenant, ToolName
 
 use futures_util::future::BoxFuture;
 
+use super::beside::RunBeside;
 use super::book::{self, Book};
 use super::drivers::Rest;
 use super::live::What;
@@ -33,7 +34,8 @@ impl Runtime {
                 Ok(new) => new,
                 Err(failure) => return Ok(What::Ended(StepEnd::Failed { failure, doubt: false })),
             };
-            match self.start_run(new).await {
+            let around = parent.lock().run.veil.clone();
+            match self.start_run_within(new, around, &RunBeside::default()).await {
                 Ok(_) => {}
                 Err(RunError::Ledger(error)) => return Err(error.into()),
                 Err(error) => {

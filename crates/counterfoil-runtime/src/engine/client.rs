@@ -71,7 +71,7 @@ impl Runtime {
         });
         let due = new.lease.map(|lease| now + lease);
         let workflow = Arc::new(Workflow::without_plan(&new.name));
-        self.record_start(started, workflow, Some(Second::Parked { due }), beside).await
+        self.record_start(started, workflow, None, Some(Second::Parked { due }), beside).await
     }
 
     /// The client of a run is alive.
@@ -79,7 +79,7 @@ impl Runtime {
         self.tell_run(tenant, run, beside, |facts, _| {
             open(facts, run)?;
             let due = facts.started.lease_ms.map(|lease| self.now() + Duration::from_millis(lease));
-            Ok(due.map(|due| RunEntry::Parked { at: self.now(), due: Some(due) }))
+            Ok(due.map(|due| RunEntry::Parked { at: self.now(), due: Some(due), unconfirmed: false }))
         })
         .await
     }
@@ -120,7 +120,7 @@ impl Runtime {
             .await;
         match told {
             // A run id that is a name and no more.
-            Ok(_) | Err(RunError::NotFound(_)) => Ok(()),
+            Ok(_) | Err(RunError::NotFound(_) | RunError::Archived { .. }) => Ok(()),
             Err(RunError::Ledger(error)) => Err(Box::new(ledger_answer(&error, None))),
             Err(error) => Err(Box::new(Answer::refused(error.code(), error.to_string()))),
         }
@@ -138,7 +138,7 @@ impl Runtime {
             })
             .await;
         match told {
-            Ok(_) | Err(RunError::NotFound(_)) => Ok(()),
+            Ok(_) | Err(RunError::NotFound(_) | RunError::Archived { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }

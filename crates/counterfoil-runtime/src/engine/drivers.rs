@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use counterfoil_core::run::confirm::Occasion;
 use counterfoil_core::run::entry::{By, RunEntry};
 use counterfoil_core::run::schedule::is_schedule;
 use counterfoil_core::run::{Run, is_run};
@@ -176,7 +177,9 @@ impl Runtime {
         let book = Book::open(self, tenant, run).await?;
         let ours = book.lock().run.owner.as_ref().is_some_and(|owner| owner.worker == *self.inner.ledger.worker());
         if ours && book.own(self).await? {
-            let parked = RunEntry::Parked { at: self.now(), due: Some(self.now()) };
+            // It may be in the middle of that, for all that is known here: to ask once more does no harm.
+            let unconfirmed = book.lock().run.unconfirmed.is_some_and(|occasion| occasion != Occasion::PickedUp);
+            let parked = RunEntry::Parked { at: self.now(), due: Some(self.now()), unconfirmed };
             // Whoever was faster has it now.
             book.record(self, |run| run.note(&parked).map(|()| vec![parked])).await?;
         }

@@ -147,7 +147,7 @@ impl Runtime {
             retain_ms: u64::try_from(RETAIN.as_millis()).unwrap_or(u64::MAX),
         });
         let none = Arc::new(Workflow::without_plan(&started.workflow));
-        let after = self.record_start(started, none, Some(Second::Owned), &RunBeside::default()).await?;
+        let after = self.record_start(started, none, None, Some(Second::Owned), &RunBeside::default()).await?;
         Ok(after.heard == Heard::Now)
     }
 }

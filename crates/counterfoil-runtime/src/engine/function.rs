@@ -10,9 +10,10 @@ use tokio::sync::Notify;
 
 use super::RunError;
 use super::book::Book;
+use super::confirm::Confirming;
 use super::drivers::Rest;
 use super::durable::{Failed, Function, Shared, Stopped};
-use super::unwind::{Unwound, operator_of};
+use super::unwind::{THE_RUN, Unwound, left_alone, operator_of};
 use crate::observe;
 use crate::runtime::Runtime;
 
@@ -56,10 +57,25 @@ impl Runtime {
         self.inner.salt(&book.tenant).await?;
         let _leaving = Leaving(book.clone());
         let shared = Shared::new(self.clone(), book.clone());
-        let ended = book.lock().run.end.is_some();
+        loop {
+            match self.confirm(&book).await? {
+                Confirming::GoesOn => break,
+                Confirming::Again => book.renew(self).await?,
+                Confirming::Held { due } => return Ok(Rest::Parked { due }),
+            }
+            if !book.lock().owned() {
+                return Ok(Rest::Elsewhere);
+            }
+        }
+        let (ended, drifted) = {
+            let pages = book.lock();
+            (pages.run.end.is_some(), pages.run.drifted())
+        };
         let how = if ended {
             // It is only to be undone.
             None
+        } else if let Some(failure) = drifted {
+            Some(RunEnd::Failed { failure })
         } else {
             let came = match self.run_function(&shared, &book, function, &stirred).await {
                 Err(error @ RunError::FunctionDiverged { .. }) => {
@@ -142,7 +158,7 @@ impl Runtime {
     }
 
     pub(super) async fn park(&self, shared: &Shared, due: Option<Timestamp>) -> Result<Rest, RunError> {
-        let entry = RunEntry::Parked { at: self.now(), due };
+        let entry = RunEntry::Parked { at: self.now(), due, unconfirmed: false };
         shared.record(|run| run.note(&entry).map(|()| vec![entry.clone()])).await?;
         Ok(Rest::Parked { due })
     }
@@ -173,7 +189,7 @@ impl Runtime {
         shared
             .record(|run| {
                 let (by, why) = match (how, &run.cancel) {
-                    (RunEnd::Failed { failure }, _) => ("the run".to_owned(), format!("it failed: {}", failure.message)),
+                    (RunEnd::Failed { failure }, _) => (THE_RUN.to_owned(), format!("it failed: {}", failure.message)),
                     (RunEnd::Cancelled, Some(cancel)) if cancel.undo => (cancel.by.clone(), cancel.why.clone()),
                     _ => return Ok(Vec::new()),
                 };
@@ -205,10 +221,15 @@ impl Shared {
         let next = {
             let pages = self.book.lock();
             let step = pages.run.saga().and_then(|saga| saga.next()).cloned();
-            step.and_then(|step| Some((step.clone(), pages.run.step(&step)?.what.clone()?, operator_of(&pages.run, &step))))
+            let known = |step: StepPath| Some((step.clone(), pages.run.step(&step)?.what.clone()?, operator_of(&pages.run, &step)));
+            step.and_then(known).map(|(step, what, operator)| (left_alone(&pages.run, &step), step, what, operator))
         };
-        let Some((step, what, operator)) = next else { return Ok(None) };
-        let dealt = match self.runtime.unwind(self.book.tenant.clone(), what, operator).await? {
+        let Some((left_alone, step, what, operator)) = next else { return Ok(None) };
+        let unwound = match left_alone {
+            Some(failure) => Unwound::Dealt(Err(failure)),
+            None => self.runtime.unwind(self.book.tenant.clone(), what, operator).await?,
+        };
+        let dealt = match unwound {
             Unwound::Held { until, why } => {
                 tracing::info!(run = %self.book.id, %step, why, "the undo waits");
                 return Ok(Some(Some(until)));

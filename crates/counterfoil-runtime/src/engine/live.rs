@@ -12,7 +12,7 @@ use counterfoil_core::run::ending::step_end;
 use counterfoil_core::run::entry::{Began, RunEntry, StepEnd};
 use counterfoil_core::run::flow::Progress;
 use counterfoil_core::run::{Run, RunFoldError};
-use counterfoil_core::{Effect, EffectKey, Failure, Json, RunId, StepPath, Timestamp};
+use counterfoil_core::{Effect, EffectKey, Failure, Json, RunId, StepPath, Tenant, Timestamp};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
@@ -21,11 +21,12 @@ use tokio::time::Instant;
 use super::RunError;
 use super::advance::{Advanced, advance};
 use super::book::Book;
+use super::confirm::Confirming;
 use super::drivers::Rest;
 use super::follow::Follow;
 use super::step::{NotNow, Prepared};
 use super::stop::Stopped;
-use super::unwind::{self, Unwound, operator_of};
+use super::unwind::{self, Unwound, left_alone, operator_of};
 use crate::answer::{Answer, AnswerError, Status};
 use crate::drive::STEP_STOPPED;
 use crate::ledger::LedgerError;
@@ -33,7 +34,7 @@ use crate::mode::Mode;
 use crate::observe;
 use crate::runtime::Runtime;
 use crate::undropped::Undropped;
-use crate::workflow::StepSpec;
+use crate::workflow::{StepSpec, Workflow};
 
 /// A wait that is shorter is waited out here; for a longer one the run is let go.
 const NAP_MAX: Duration = Duration::from_secs(2);
@@ -88,6 +89,8 @@ pub(super) struct Live {
     told: HashSet<StepPath>,
     /// The last record lost its race with a claim in it: the next goes without.
     no_ahead: bool,
+    /// The world was asked, where it had to be, before anything begins.
+    confirmed: bool,
 }
 
 impl Live {
@@ -103,6 +106,7 @@ impl Live {
             undo_held: None,
             told: HashSet::new(),
             no_ahead: false,
+            confirmed: false,
         }
     }
 
@@ -113,7 +117,7 @@ impl Live {
         if !self.book.own(&self.runtime).await? {
             return Ok(Rest::Elsewhere);
         }
-        self.salted().await?;
+        self.runtime.salt_for(&self.book.tenant, &self.book.workflow).await?;
         loop {
             if self.book.lock().stale || self.book.moved(&self.runtime).await? {
                 self.book.renew(&self.runtime).await?;
@@ -128,9 +132,19 @@ impl Live {
             }
             self.book.keep(&self.runtime).await?;
             if self.book.lock().busy {
-                // A step's outcome is on its way, and with it what it means for the run.
-                self.wait().await;
+                // A step's outcome is on its way, and with it what it means for the run: whatever is due waits for that.
+                self.wait_for(LOOK_EVERY).await;
                 continue;
+            }
+            if !self.confirmed {
+                match self.runtime.confirm(&self.book).await? {
+                    Confirming::GoesOn => self.confirmed = true,
+                    Confirming::Again => continue,
+                    Confirming::Held { due } => return Ok(Rest::Parked { due }),
+                }
+                if self.over() {
+                    continue;
+                }
             }
             let resting = self.runtime.inner.lives.resting();
             let Some(advanced) = self.advance(resting).await? else { continue };
@@ -164,7 +178,7 @@ impl Live {
 
     /// Nobody is at it any more. `false`: somebody wrote; look again first.
     async fn let_go(&mut self, due: Option<Timestamp>) -> Result<bool, RunError> {
-        let parked = RunEntry::Parked { at: self.runtime.now(), due };
+        let parked = RunEntry::Parked { at: self.runtime.now(), due, unconfirmed: false };
         self.book.record(&self.runtime, |run| run.note(&parked).map(|()| vec![parked])).await
     }
 
@@ -179,20 +193,6 @@ impl Live {
 
     fn over(&self) -> bool {
         self.book.lock().over()
-    }
-
-    /// Secrets are digested while a step is prepared, which waits for nothing: so their salt is fetched before.
-    async fn salted(&mut self) -> Result<(), RunError> {
-        let redacts = self.book.workflow.steps.iter().any(|step| match step {
-            StepSpec::Tool(step) => {
-                self.runtime.inner.tools.get(&self.book.tenant, &step.tool).is_some_and(|tool| !tool.policy.redact.is_empty())
-            }
-            _ => false,
-        });
-        if redacts {
-            self.runtime.inner.salt(&self.book.tenant).await?;
-        }
-        Ok(())
     }
 
     /// Records what steps said and, unless this process is about to end, all that follows from it. `None`: someone else wrote; read the run again first.
@@ -370,10 +370,10 @@ impl Live {
             let next = pages.run.saga().and_then(|saga| saga.next()).filter(|_| !running).cloned();
             next.and_then(|step| {
                 let what = pages.run.step(&step)?.what.clone()?;
-                Some((step.clone(), what, operator_of(&pages.run, &step)))
+                Some((step.clone(), what, operator_of(&pages.run, &step), left_alone(&pages.run, &step)))
             })
         };
-        let Some((step, what, operator)) = next else { return };
+        let Some((step, what, operator, left_alone)) = next else { return };
         let held = self.undo_held.is_some_and(|until| self.runtime.now() < until);
         if held || !self.in_hand.insert(step.clone()) {
             return;
@@ -381,7 +381,10 @@ impl Live {
         self.undo_held = None;
         let (runtime, tenant) = (self.runtime.clone(), self.book.tenant.clone());
         self.steps.push(Box::pin(async move {
-            let what = runtime.unwind(tenant, what, operator).await.map_or_else(What::UndoFailed, What::Undone);
+            let what = match left_alone {
+                Some(failure) => What::Undone(Unwound::Dealt(Err(failure))),
+                None => runtime.unwind(tenant, what, operator).await.map_or_else(What::UndoFailed, What::Undone),
+            };
             Said { step, what }
         }));
     }
@@ -395,7 +398,10 @@ impl Live {
     /// Until a step says something, its time is up, or somebody wrote to the run.
     async fn wait(&mut self) {
         let now = self.runtime.now();
-        let nap = self.next_look().map_or(LOOK_EVERY, |due| due.since(now).min(LOOK_EVERY));
+        self.wait_for(self.next_look().map_or(LOOK_EVERY, |due| due.since(now).min(LOOK_EVERY))).await;
+    }
+
+    async fn wait_for(&mut self, nap: Duration) {
         tokio::select! {
             biased;
             Some(said) = self.steps.next(), if !self.steps.is_empty() => self.heard(said),
@@ -469,6 +475,18 @@ impl Drop for Live {
 }
 
 impl Runtime {
+    /// Secrets are digested while a step is prepared, which waits for nothing: so their salt is fetched before.
+    pub(super) async fn salt_for(&self, tenant: &Tenant, workflow: &Workflow) -> Result<(), RunError> {
+        let redacts = workflow.steps.iter().any(|step| match step {
+            StepSpec::Tool(step) => self.inner.tools.get(tenant, &step.tool).is_some_and(|tool| !tool.policy.redact.is_empty()),
+            _ => false,
+        });
+        if redacts {
+            self.inner.salt(tenant).await?;
+        }
+        Ok(())
+    }
+
     /// Makes a step's call, and says what came of it as far as the run does not know yet.
     pub(super) async fn call_step(&self, book: &Book, prepared: Prepared) -> What {
         let started = Instant::now();

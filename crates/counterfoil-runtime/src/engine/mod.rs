@@ -5,8 +5,8 @@
 //! (`crate::drive`), and goes on with what they said. What must stay true: a step is recorded as begun before or with its claim, as ended with or after
 //! its outcome; so whoever takes over finds every effect that may exist.
 //!
-//! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `ahead`, `follow` (what a call tells its run), `drivers` (which runs this process drives), `live` (the loop), `stop`,
-//! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`client`] (runs that clients drive), [`operate`] (what people do), [`beside`] (what is written with it), [`schedules`], [`cron`], `tick` (workflows that run again and again), [`view`].
+//! Reading order: [`start`], `book` (a run as its driver knows it), `advance`, `sight` (what expressions see), `step` (a tool as a step calls it), `ahead`, `follow` (what a call tells its run), `drivers` (which runs this process drives), `confirm` (whether the world still agrees), `live` (the loop), `stop`,
+//! `child` (a run that is a step), `unwind` (undoing), [`durable`] and `function` (Rust functions as runs), [`client`] (runs that clients drive), [`operate`] (what people do), [`beside`] (what is written with it), [`schedules`], [`cron`], `tick` (workflows that run again and again), [`view`], [`replay`] (a run held against the world, dry) and [`diverge`] (against another definition).
 
 mod advance;
 mod ahead;
@@ -14,14 +14,17 @@ pub mod beside;
 mod book;
 mod child;
 pub mod client;
+mod confirm;
 pub mod cron;
 mod definitions;
+pub mod diverge;
 mod drivers;
 pub mod durable;
 mod follow;
 mod function;
 mod live;
 pub mod operate;
+pub mod replay;
 pub mod schedules;
 mod sight;
 pub mod start;
@@ -44,6 +47,7 @@ pub(crate) use drivers::Lives;
 pub use drivers::Rest;
 pub(crate) use durable::Functions;
 pub(crate) use follow::Follow;
+pub use replay::{ReplayStep, ReplayView};
 pub use start::NewRun;
 pub use view::{RunView, StepView};
 
@@ -51,10 +55,16 @@ pub use view::{RunView, StepView};
 pub enum RunError {
     #[error("there is no run {0}")]
     NotFound(RunId),
+    #[error(
+        "the run {run} was moved to the archive {file} (digest {digest}); `counterfoil archive restore {file} --into sqlite:NEW.db` brings it into a ledger of its own"
+    )]
+    Archived { run: RunId, file: String, digest: Digest32 },
     #[error("there is a run {run} already, of {what}: choose another id, or none")]
     Exists { run: RunId, what: &'static str },
     #[error("the input does not fit the workflow's input schema: {0}")]
     Input(String),
+    #[error("the subject of this run was erased; nothing was recorded")]
+    SubjectErased,
     #[error("the workflow calls the tool {tool}, and there is none; {hint}")]
     UnknownTool { tool: String, hint: String },
     #[error("there is no workflow {0}")]
@@ -94,8 +104,10 @@ impl RunError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound(_) => "run_not_found",
+            Self::Archived { .. } => "run_archived",
             Self::Exists { .. } => "run_exists",
             Self::Input(_) => "invalid_input",
+            Self::SubjectErased => crate::drive::SUBJECT_ERASED,
             Self::UnknownTool { .. } => "unknown_tool",
             Self::UnknownWorkflow(_) => "unknown_workflow",
             Self::Diverged { .. } => "definition_diverged",

@@ -19,7 +19,7 @@ use super::beside::{After, RunBeside};
 use super::definitions::Named;
 use super::view::RunView;
 use super::{RunError, book};
-use crate::ledger::{LedgerError, plain_summary};
+use crate::ledger::{LedgerError, body, plain_summary};
 use crate::observe;
 use crate::operate::Operator;
 use crate::runtime::Runtime;
@@ -79,6 +79,15 @@ pub struct Fork {
 #[derive(Debug, Clone)]
 pub struct Skipping {
     pub step: StepPath,
+    pub by: String,
+    pub why: String,
+}
+
+/// A person's word on a run that is held up since the world no longer agrees with it.
+#[derive(Debug, Clone)]
+pub struct Deciding {
+    /// It goes on as recorded; if not, it fails.
+    pub accepted: bool,
     pub by: String,
     pub why: String,
 }
@@ -382,6 +391,38 @@ impl Runtime {
         .await
     }
 
+    /// A person's word on a run that the world no longer agrees with, or that could not be asked about: it goes on as recorded, or fails.
+    pub async fn decide_confirm(&self, tenant: &Tenant, run: &RunId, accepted: bool, operator: &Operator) -> Result<Heard, RunError> {
+        let decision = Deciding { accepted, by: operator.by.clone(), why: operator.why.clone() };
+        Ok(self.decide_confirm_beside(tenant, run, &decision, &RunBeside::default()).await?.heard)
+    }
+
+    pub async fn decide_confirm_beside(
+        &self,
+        tenant: &Tenant,
+        run: &RunId,
+        decision: &Deciding,
+        beside: &RunBeside,
+    ) -> Result<After, RunError> {
+        let Deciding { accepted, by, why } = decision;
+        self.tell_run(tenant, run, beside, |facts, _| match facts.held_up() {
+            Some(_) if facts.end.is_none() => {
+                Ok(Some(RunEntry::ConfirmDecided { at: self.now(), by: by.clone(), why: why.clone(), accepted: *accepted }))
+            }
+            _ if facts.decided == Some(*accepted) => Ok(None),
+            _ => {
+                let hint = "nothing about it waits for such a decision";
+                Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint })
+            }
+        })
+        .await
+    }
+
+    /// A person wants it to go on now: what it did is held against the world, and it goes on.
+    pub async fn resume_run(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
+        self.resume_run_beside(tenant, run, &RunBeside::default()).await.map(drop)
+    }
+
     /// A person wants it to go on now, without waiting for what it was to be looked at again for.
     pub async fn resume_run_beside(&self, tenant: &Tenant, run: &RunId, beside: &RunBeside) -> Result<After, RunError> {
         self.tell_run(tenant, run, beside, |facts, _| {
@@ -389,7 +430,7 @@ impl Runtime {
                 let hint = "it has ended: nothing is left to go on with";
                 return Err(RunError::WrongState { run: run.clone(), state: facts.state().word(), hint });
             }
-            Ok(Some(RunEntry::Stirred { at: self.now() }))
+            Ok(Some(RunEntry::Stirred { at: self.now(), resumed: true }))
         })
         .await
     }
@@ -399,12 +440,12 @@ impl Runtime {
         let told = self
             .tell_run(tenant, run, &RunBeside::default(), |facts, _| {
                 let idle = facts.owner.is_none() && !facts.state().is_end();
-                Ok(idle.then(|| RunEntry::Stirred { at: self.now() }))
+                Ok(idle.then(|| RunEntry::Stirred { at: self.now(), resumed: false }))
             })
             .await;
         self.inner.lives.stir(&StreamId::run(tenant, run));
         match told {
-            Ok(_) | Err(RunError::NotFound(_)) => Ok(()),
+            Ok(_) | Err(RunError::NotFound(_) | RunError::Archived { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -461,7 +502,9 @@ impl Runtime {
             noted(RunEntry::StepEnded { at: now, step: step.clone(), how })?;
         }
         let stream = StreamId::run(tenant, &new);
-        let write = Write { stream, expected: Version::NONE, at: now, body: codec::encode(&entries), summary: forked.summary() };
+        forked.veil = facts.veil.clone();
+        let body = body(forked.veil.as_ref(), &stream, Version::NONE, &entries);
+        let write = Write { stream, expected: Version::NONE, at: now, body, summary: forked.summary() };
         match self.inner.ledger.append_beside(write, beside.writes(&forked, &workflow)).await {
             Ok(()) => {
                 observe::run_started();
@@ -489,7 +532,8 @@ impl Runtime {
             let source = |source| LedgerError::Run { run: run.to_string(), source };
             let entries = [entry];
             facts.apply(&entries).map_err(source)?;
-            let write = Write { stream, expected, at: self.now(), body: codec::encode(&entries), summary: facts.summary() };
+            let body = body(facts.veil.as_ref(), &stream, expected, &entries);
+            let write = Write { stream, expected, at: self.now(), body, summary: facts.summary() };
             match self.inner.ledger.append_beside(write, beside.writes(&facts, &workflow)).await {
                 Ok(()) => {
                     self.inner.lives.stir(&stream);

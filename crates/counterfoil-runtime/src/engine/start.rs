@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use counterfoil_core::run::entry::{By, Parent, Started};
 use counterfoil_core::run::{Run, RunEntry};
-use counterfoil_core::{Caller, CanonicalJson, RunId, StreamId, Tenant, Timestamp, ToolName, codec};
+use counterfoil_core::{Caller, CanonicalJson, Json, RunId, StreamId, Tenant, Timestamp, ToolName, Veil};
 use counterfoil_store::{Reach, Version, Write};
 
 use super::beside::{After, RunBeside};
 use super::operate::Heard;
 use super::{RunError, book};
-use crate::ledger::LedgerError;
+use crate::ledger::{LedgerError, body};
 use crate::observe;
+use crate::register::subject;
 use crate::registry::Schema;
 use crate::runtime::Runtime;
+use crate::template::{Expr, Scope};
 use crate::workflow::{StepSpec, Workflow};
 
 /// A run that is asked for.
@@ -50,8 +52,17 @@ impl Runtime {
 
     /// With writes that hold or fall with it. `BesideTaken`: those lost their race, and there is no run.
     pub async fn start_run_beside(&self, new: NewRun, beside: &RunBeside) -> Result<After, RunError> {
+        self.start_run_within(new, None, beside).await
+    }
+
+    /// `around` is what the run is stored under that this one is a step of: its own subject comes first.
+    pub(super) async fn start_run_within(&self, new: NewRun, around: Option<Arc<Veil>>, beside: &RunBeside) -> Result<After, RunError> {
         let (inner, workflow) = (&self.inner, &new.workflow);
         self.can_start(&new.tenant, workflow, &new.input)?;
+        let veil = match &workflow.subject {
+            Some(subject) => Some(self.veil_of_run(&new.tenant, subject, &new.input).await?),
+            None => around,
+        };
         let run = match &new.run {
             Some(run) => run.clone(),
             None => RunId::new(&self.execution_id())?,
@@ -74,7 +85,13 @@ impl Runtime {
             retain_ms: u64::try_from(workflow.retain.as_millis()).unwrap_or(u64::MAX),
         });
         let second = new.driven.then_some(Second::Owned);
-        self.record_start(started, workflow.clone(), second, beside).await
+        self.record_start(started, workflow.clone(), veil, second, beside).await
+    }
+
+    async fn veil_of_run(&self, tenant: &Tenant, rule: &Expr, input: &CanonicalJson) -> Result<Arc<Veil>, RunError> {
+        let scope = Scope::new().with_json("input", &Json::from(input.clone()));
+        let subject = subject(rule, &scope).map_err(|e| RunError::Input(format!("subject: `{}`: {e}", rule.source())))?;
+        self.inner.veil_of(tenant, &subject).await?.ok_or(RunError::SubjectErased)
     }
 
     /// The one way in which a run begins: its first record, with its definition and what is beside it. There already, it is that run, or refused.
@@ -82,6 +99,7 @@ impl Runtime {
         &self,
         started: Arc<Started>,
         workflow: Arc<Workflow>,
+        veil: Option<Arc<Veil>>,
         second: Option<Second>,
         beside: &RunBeside,
     ) -> Result<After, RunError> {
@@ -99,13 +117,15 @@ impl Runtime {
             let mut entries = vec![RunEntry::RunStarted(Box::new((*started).clone()))];
             let second = second.map(|second| match second {
                 Second::Owned => book::owned(inner, &begun, started.at),
-                Second::Parked { due } => RunEntry::Parked { at: started.at, due },
+                Second::Parked { due } => RunEntry::Parked { at: started.at, due, unconfirmed: false },
             });
             if let Some(second) = second {
                 begun.note(&second).map_err(|source| LedgerError::Run { run: run.to_string(), source })?;
                 entries.push(second);
             }
-            let first = Write { stream, expected: Version::NONE, at: started.at, body: codec::encode(&entries), summary: begun.summary() };
+            begun.veil = veil.clone();
+            let body = body(veil.as_ref(), &stream, Version::NONE, &entries);
+            let first = Write { stream, expected: Version::NONE, at: started.at, body, summary: begun.summary() };
             let kept = if plan { inner.definitions.kept(&inner.ledger, tenant, &workflow).await? } else { None };
             let writes = kept.into_iter().chain(beside.writes(&begun, &workflow)).collect();
             match inner.ledger.append_beside(first, writes).await {

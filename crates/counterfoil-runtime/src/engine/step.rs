@@ -5,14 +5,15 @@ use std::sync::Arc;
 use counterfoil_core::effect::State;
 use counterfoil_core::policy::RetryPolicy;
 use counterfoil_core::run::Run;
-use counterfoil_core::{Call, CanonicalJson, Effect, EffectKey, Failure, Json, Outcome, StepPath, ToolName};
+use counterfoil_core::run::confirm::Finding;
+use counterfoil_core::{Call, CanonicalJson, Effect, EffectKey, Failure, Json, Outcome, StateChanged, StepPath, ToolName};
 
 use super::sight::{Seen, seen};
 use super::{RunError, book};
 use crate::ledger::LedgerError;
 use crate::registry::Registered;
 use crate::runtime::{Runtime, Task, fits};
-use crate::tool::{Invocation, ProbeAnswer, Runs, Tool, ToolFuture, UndoPlan};
+use crate::tool::{Invocation, ProbeAnswer, Recorded, Runs, Tool, ToolFuture, UndoPlan};
 use crate::workflow::{StepSpec, ToolStep, UndoStep, Workflow};
 
 /// A call that a step makes, ready to go.
@@ -63,7 +64,8 @@ impl Runtime {
             None => Failure::new("refused", "the call was refused"),
         };
         fits(&tool, &call, Runs::Here).map_err(refused)?;
-        let task = self.fixed_task(Arc::new(tool), call).map_err(refused)?;
+        let mut task = self.fixed_task(Arc::new(tool), call).map_err(refused)?;
+        task.veil = run.veil.clone();
         Ok(Prepared { step: step.clone(), task })
     }
 
@@ -86,7 +88,8 @@ impl Runtime {
         let found = self.step_of(effect).await?;
         Ok(found.map(|(run, workflow, step)| {
             let tool = spec_of(&run, &workflow, &step).and_then(|spec| self.step_tool(&run, &workflow, &step, spec));
-            let wanted = run.running.contains(&step) && run.cancel.is_none() && run.end.is_none();
+            let wanted =
+                run.running.contains(&step) && run.cancel.is_none() && run.end.is_none() && !self.to_confirm_first(&run, &workflow, effect);
             (tool, wanted)
         }))
     }
@@ -129,7 +132,7 @@ impl Runtime {
     }
 }
 
-fn spec_of<'a>(run: &Run, workflow: &'a Workflow, step: &StepPath) -> Option<&'a ToolStep> {
+pub(super) fn spec_of<'a>(run: &Run, workflow: &'a Workflow, step: &StepPath) -> Option<&'a ToolStep> {
     match workflow.step(run.flow()?.node(step)?) {
         StepSpec::Tool(spec) => Some(spec),
         _ => None,
@@ -175,6 +178,18 @@ impl Tool for StepTool {
 
     fn probe(&self, invocation: Invocation) -> ToolFuture<'_, ProbeAnswer> {
         self.tool.probe(invocation)
+    }
+
+    fn can_verify(&self) -> bool {
+        self.tool.can_verify()
+    }
+
+    fn verify(&self, invocation: Invocation, recorded: Recorded) -> ToolFuture<'_, Finding> {
+        self.tool.verify(invocation, recorded)
+    }
+
+    fn captured(&self, invocation: &Invocation, result: &Json) -> Option<Box<StateChanged>> {
+        self.tool.captured(invocation, result)
     }
 
     fn kept(&self) -> ToolFuture<'_, Result<Vec<EffectKey>, String>> {

@@ -66,18 +66,27 @@ impl Runtime {
             }
         };
         let now = self.now();
-        let opened = match prepared.filter(|prepared| prepared.task.key == effect.key) {
-            Some(prepared) => self.inner.opened(&prepared.task),
-            None => match unasked(&book.lock().run, step, now) {
-                Some(opened) => opened,
-                None => return Ok(true),
+        let (opened, effect) = match prepared.filter(|prepared| prepared.task.key == effect.key) {
+            // Of an erased subject nothing is recorded, and nothing is run.
+            Some(prepared) => match self.inner.veiled(&prepared.task, &effect).await? {
+                Ok(veiled) => (self.inner.opened(&prepared.task), veiled),
+                Err(_) => return Ok(true),
             },
+            None => {
+                let pages = book.lock();
+                let mut veiled = effect;
+                veiled.veil = pages.run.veil.clone();
+                match unasked(&pages.run, step, now) {
+                    Some(opened) => (opened, veiled),
+                    None => return Ok(true),
+                }
+            }
         };
         let opened = Entry::Opened(opened);
         let receipt = next_receipt(&effect);
         let cancelled = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt };
         let result = Digest32::of(operator.why.as_bytes());
-        let sealed = Sealed { outcome: "cancelled", result, by: Some(&operator.by), started: now, ended: now };
+        let sealed = Sealed { outcome: "cancelled", result, said: Some(operator.said()), started: now, ended: now };
         match self.inner.ledger.record(&effect, vec![opened, cancelled], Some(sealed)).await {
             Ok(_) => Ok(true),
             Err(LedgerError::Conflict) => Ok(false),

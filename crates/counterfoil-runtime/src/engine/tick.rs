@@ -73,8 +73,8 @@ impl Runtime {
         let Some(last) = schedule.last_run.as_ref().filter(|_| schedule.terms.overlap != Overlap::Allow) else { return Ok(None) };
         match book::read(&self.inner, &schedule.tenant, last).await {
             Ok((facts, _)) => Ok((!facts.state().is_end()).then(|| last.clone())),
-            // It ended so long ago that it is pruned.
-            Err(RunError::NotFound(_)) => Ok(None),
+            // It ended so long ago that it is pruned, or archived.
+            Err(RunError::NotFound(_) | RunError::Archived { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }

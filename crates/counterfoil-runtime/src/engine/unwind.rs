@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use counterfoil_core::effect::State;
+use counterfoil_core::run::confirm::{Finding, WORLD_DRIFTED};
 use counterfoil_core::run::entry::{Began, Undone};
 use counterfoil_core::run::{Run, RunState};
 use counterfoil_core::{Effect, EffectKey, Failure, StepPath, Tenant, Timestamp};
@@ -58,7 +59,13 @@ impl Runtime {
             }
             State::InDoubt(_) => Ok(held(look_at_doubt(&effect, now), key, "it is not known whether it happened")),
             State::Cancelled { late: None, .. } if effect.doubtful() => {
-                Ok(held(now + HELD_LOOK, key, "it was cancelled while it ran, and it is not known whether it happened"))
+                if self.may_report_until(&effect) > now {
+                    return Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "it was told to stop, and still runs".into() });
+                }
+                // Not asked yet, or asked in vain.
+                let from = self.asked_from(&effect).await?.filter(|from| *from > now);
+                let until = from.map_or(now + HELD_LOOK, |from| from.min(now + HELD_LOOK));
+                Ok(held(until, key, "it was cancelled while it ran, and it is not known whether it happened"))
             }
             State::Running(_) => Ok(Unwound::Held { until: now + UNDER_WAY_LOOK, why: "it still runs".into() }),
             // Its tool is, or was, in mode off: nobody can say whether it happened, and nobody knows how to undo it.
@@ -134,10 +141,26 @@ fn held(until: Timestamp, key: EffectKey, why: &str) -> Unwound {
     Unwound::Held { until, why: format!("{why}: counterfoil effects resolve {key}") }
 }
 
+/// Why a step is not undone by the run itself: the world no longer agrees with what it did. Whoever changed that may have meant to, and an undo would
+/// meet their work. A person may have it undone all the same.
+pub(crate) fn left_alone(run: &Run, step: &StepPath) -> Option<Failure> {
+    let by_itself = run.saga().is_some_and(|saga| saga.by == THE_RUN);
+    run.drifted().filter(|_| by_itself)?;
+    let check = run.confirmed.as_ref()?.drifted().find(|check| check.step == *step)?;
+    let Finding::Drifted { expected, found } = &check.finding else { return None };
+    let message = format!(
+        "not undone, since it was changed by somebody else: expected {expected}, found {found}; undo it with `counterfoil runs undo`, or say that it is \
+         dealt with by `counterfoil runs skip`"
+    );
+    Some(Failure::new(WORLD_DRIFTED, message))
+}
+
 /// Who undoes what a run did, when nobody asked for it by hand.
+pub(crate) const THE_RUN: &str = "the run";
+
 pub(crate) fn operator_of(run: &Run, step: &StepPath) -> Operator {
     let saga = run.saga();
-    let by = saga.map_or("the run", |saga| saga.by.as_str());
+    let by = saga.map_or(THE_RUN, |saga| saga.by.as_str());
     let why = saga.map_or_else(|| format!("step {step} of the run {}", run.started.run), |saga| saga.why.clone());
     debug_assert!(run.state() == RunState::Compensating);
     Operator::new(by, why)

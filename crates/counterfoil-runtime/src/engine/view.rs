@@ -1,5 +1,6 @@
 //! A run as people and programs are shown it: its steps as the tree that the workflow is, each with what it means for the world.
 
+use counterfoil_core::run::confirm::{Check, Finding, Judgement, Occasion};
 use counterfoil_core::run::entry::{Awaited, Began, RunEnd, StepEnd};
 use counterfoil_core::run::plan::{BlockId, NodeId, Plan, Shape};
 use counterfoil_core::run::{Run, StepState};
@@ -32,6 +33,9 @@ pub struct RunView {
     /// When it goes on by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<String>,
+    /// When it was last held against the world, what was found, and what follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirmation: Option<ConfirmationView>,
     pub steps: Vec<StepView>,
     /// What was undone, in that order, and what could not be.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -71,6 +75,56 @@ pub struct StepView {
     pub error: Option<Failure>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepView>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ConfirmationView {
+    pub at: String,
+    /// `taken_over`, `resumed` or `picked_up`.
+    pub occasion: Occasion,
+    /// `agrees`, `warned`, `asks_again`, `needs_person`, `failed`; after a person decided `accepted` or `refused`.
+    pub judgement: &'static str,
+    pub verified: u64,
+    pub unverified: u64,
+    pub checks: Vec<FindingView>,
+    /// What a person may do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+}
+
+/// One effect as it was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct FindingView {
+    pub step: String,
+    pub effect: String,
+    pub tool: String,
+    pub finding: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+impl FindingView {
+    fn of(check: &Check) -> Self {
+        let mut view = Self {
+            step: check.step.to_string(),
+            effect: check.effect.to_string(),
+            tool: check.tool.to_string(),
+            finding: check.finding.word(),
+            expected: None,
+            found: None,
+            why: None,
+        };
+        match check.finding.clone() {
+            Finding::Drifted { expected, found } => (view.expected, view.found) = (Some(expected), Some(found)),
+            Finding::Unavailable { why } | Finding::Unverified { why } => view.why = Some(why),
+            Finding::Verified | Finding::InDoubt => {}
+        }
+        view
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -114,6 +168,7 @@ impl RunView {
             duration_ms: ended.map(|ended| between(run.started.at, ended)),
             parent: run.started.parent.as_ref().map(|parent| parent.run.to_string()),
             due: run.due().filter(|_| run.owner.is_none()).map(time),
+            confirmation: confirmation(run),
             steps: if run.flow().is_some() {
                 block(run, workflow, Plan::ROOT, &[])
             } else {
@@ -122,6 +177,32 @@ impl RunView {
             compensations: compensations(run),
         }
     }
+}
+
+fn confirmation(run: &Run) -> Option<ConfirmationView> {
+    let confirmed = run.confirmed.as_ref()?;
+    let judgement = match run.decided {
+        Some(true) => "accepted",
+        Some(false) => "refused",
+        None => confirmed.judged().word(),
+    };
+    let id = &run.started.run;
+    let waits_for = run.held_up().filter(|_| !run.state().is_end()).map(|(_, judged)| {
+        let what = match judged {
+            Judgement::NeedsPerson => "the world no longer agrees with what it did",
+            _ => "the world could not be asked, and is asked again",
+        };
+        format!("{what}: counterfoil runs confirm {id} --accept (go on as recorded) | --fail")
+    });
+    Some(ConfirmationView {
+        at: time(confirmed.at),
+        occasion: confirmed.occasion,
+        judgement,
+        verified: confirmed.verified,
+        unverified: confirmed.unverified,
+        checks: confirmed.checks.iter().map(FindingView::of).collect(),
+        waits_for,
+    })
 }
 
 fn compensations(run: &Run) -> Vec<CompensationView> {
@@ -249,7 +330,7 @@ pub fn waits_for(on: &Awaited) -> String {
     }
 }
 
-fn kind(spec: &StepSpec) -> &'static str {
+pub(super) fn kind(spec: &StepSpec) -> &'static str {
     match spec {
         StepSpec::Tool(_) => "tool",
         StepSpec::Decision { .. } => "decision",

@@ -36,6 +36,14 @@ impl Answer {
         self.output
     }
 
+    /// A header of an HTTP answer, by its name in lower case.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        match &self.head {
+            AnswerHead::Http { headers, .. } => headers.get(name).map(String::as_str),
+            AnswerHead::Command { .. } => None,
+        }
+    }
+
     /// The HTTP status, or the exit code.
     pub(super) fn code(&self) -> i32 {
         match self.head {

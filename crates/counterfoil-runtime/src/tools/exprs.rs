@@ -1,6 +1,6 @@
 //! All expressions of a tool's parts: what is to be checked, and which environment variables are named, at start.
 
-use crate::spec::{Action, Ask, CommandSpec, FileChange, FileSpec, HttpBody, HttpSpec, ProbeSpec, UndoSpec};
+use crate::spec::{Action, Ask, CommandSpec, FileChange, FileSpec, HttpBody, HttpSpec, Look, ProbeSpec, UndoSpec, VerifySpec};
 use crate::template::{Expr, TextTemplate, ValueTemplate};
 
 pub(super) fn of_action(action: &Action) -> Vec<&Expr> {
@@ -18,6 +18,23 @@ pub(super) fn of_probe(probe: &ProbeSpec) -> Vec<&Expr> {
         Ask::Command(command) => of_command(command),
     };
     asked.into_iter().chain([&probe.happened]).chain(&probe.did_not_happen).chain(&probe.result).collect()
+}
+
+pub(super) fn of_verify(verify: &VerifySpec) -> Vec<&Expr> {
+    let asked = match &verify.look {
+        Look::Http(http) => of_http(http),
+        Look::Command(command) => of_command(command),
+        Look::File(_) => of_file_look(verify),
+    };
+    let version = verify.version.iter().flat_map(|version| [&version.was, &version.is]);
+    asked.into_iter().chain(&verify.holds).chain(version).chain(&verify.reference).collect()
+}
+
+pub(super) fn of_file_look(verify: &VerifySpec) -> Vec<&Expr> {
+    match &verify.look {
+        Look::File(look) => look.path.exprs().into_iter().chain(look.sha256.iter().flat_map(TextTemplate::exprs)).collect(),
+        Look::Http(_) | Look::Command(_) => Vec::new(),
+    }
 }
 
 pub(super) fn of_undo(undo: &UndoSpec) -> Vec<&Expr> {

@@ -4,6 +4,8 @@
 //! is checked by [`build`], and a failure after that says whether the world may have changed.
 
 mod answer;
+mod asker;
+mod capture;
 mod command;
 mod exprs;
 mod file;
@@ -11,12 +13,15 @@ mod http;
 pub(crate) mod output;
 mod probe;
 mod scope;
+mod verify;
 
 use std::sync::Arc;
 
-use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, Success, ToolName};
+use counterfoil_core::run::confirm::Finding;
+use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, StateChanged, Success, ToolName};
 use thiserror::Error;
 
+use self::capture::Capture;
 use self::command::CommandAction;
 use self::file::FileAction;
 pub use self::file::FileUndo;
@@ -25,9 +30,10 @@ use self::http::HttpAction;
 pub use self::http::tls_config;
 use self::probe::Probe;
 use self::scope::Environment;
-use crate::spec::{Action, ToolSpec, UndoSpec};
+use self::verify::Verify;
+use crate::spec::{Action, FileLook, Look, ToolSpec, UndoSpec, VerifySpec};
 use crate::template::EvalError;
-use crate::tool::{ClientTool, Invocation, ProbeAnswer, Runs, Tool, ToolFuture, UndoPlan};
+use crate::tool::{ClientTool, Invocation, ProbeAnswer, Recorded, Runs, Tool, ToolFuture, UndoPlan};
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BuildError {
@@ -46,7 +52,9 @@ pub type Named = (ToolName, Arc<dyn Tool>);
 
 /// The tool, and what undoes it where it brings that along: a file tool's companion is named `<name>.undo`.
 pub fn build(spec: &ToolSpec) -> Result<Vec<Named>, BuildError> {
-    let environment = Environment::read(exprs::of_action(&spec.action).into_iter().chain(spec.undo.iter().flat_map(exprs::of_undo)))?;
+    let looked_at = spec.verify.iter().flat_map(exprs::of_file_look);
+    let environment =
+        Environment::read(exprs::of_action(&spec.action).into_iter().chain(spec.undo.iter().flat_map(exprs::of_undo)).chain(looked_at))?;
     let mut tools: Vec<Named> = Vec::new();
     let does = match &spec.action {
         Action::Http(http) => Does::Http(Box::new(HttpAction::new(http, &spec.policy, environment.clone())?)),
@@ -59,7 +67,14 @@ pub fn build(spec: &ToolSpec) -> Result<Vec<Named>, BuildError> {
         Action::Client => Does::NothingHere,
     };
     let probe = spec.probe.as_ref().map(|probe| Probe::new(probe, &spec.policy)).transpose()?;
-    tools.insert(0, (spec.name.clone(), Arc::new(Configured { does, probe, undo: spec.undo.clone(), environment })));
+    let verify = spec.verify.as_ref().map(|verify| Verify::new(verify, &spec.policy)).transpose()?;
+    let capture = spec.verify.as_ref().zip(verify.as_ref()).and_then(|(spec, verify)| Capture::new(spec, verify.environment()));
+    let file_look = match &spec.verify {
+        Some(VerifySpec { look: Look::File(look), gone: false, .. }) if look.sha256.is_none() => Some(look.clone()),
+        _ => None,
+    };
+    let tool = Configured { does, probe, verify, capture, file_look, undo: spec.undo.clone(), environment };
+    tools.insert(0, (spec.name.clone(), Arc::new(tool)));
     Ok(tools)
 }
 
@@ -71,6 +86,10 @@ fn undo_name(name: &ToolName) -> Result<ToolName, BuildError> {
 struct Configured {
     does: Does,
     probe: Option<Probe>,
+    verify: Option<Verify>,
+    capture: Option<Capture>,
+    /// A file whose digest is taken when the effect is done.
+    file_look: Option<FileLook>,
     undo: Option<UndoSpec>,
     environment: Environment,
 }
@@ -91,8 +110,8 @@ impl Tool for Configured {
     fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome> {
         Box::pin(async move {
             match &self.does {
-                Does::Http(http) => http.invoke(&invocation).await,
-                Does::Command(command) => command.invoke(&invocation).await,
+                Does::Http(http) => self.stamped(&invocation, http.invoke(&invocation, self.capture.as_ref()).await).await,
+                Does::Command(command) => self.stamped(&invocation, command.invoke(&invocation, self.capture.as_ref()).await).await,
                 Does::File(file) => file.invoke(invocation).await,
                 Does::NothingHere => ClientTool.invoke(invocation).await,
             }
@@ -112,6 +131,28 @@ impl Tool for Configured {
                 (None, _) => ProbeAnswer::CannotTell("this tool has no probe".into()),
             }
         })
+    }
+
+    fn can_verify(&self) -> bool {
+        self.verify.is_some() || matches!(self.does, Does::File(_))
+    }
+
+    /// Likewise.
+    fn verify(&self, invocation: Invocation, recorded: Recorded) -> ToolFuture<'_, Finding> {
+        Box::pin(async move {
+            match (&self.verify, &self.does) {
+                (Some(verify), _) => verify.ask(&invocation, &recorded).await,
+                (None, Does::File(file)) => file.verify(recorded).await,
+                (None, _) => Finding::Unverified { why: "this tool has no verifier".into() },
+            }
+        })
+    }
+
+    fn captured(&self, invocation: &Invocation, result: &Json) -> Option<Box<StateChanged>> {
+        match (&self.capture, &self.does) {
+            (Some(capture), Does::NothingHere) => capture.of_result(invocation, result),
+            _ => None,
+        }
     }
 
     fn kept(&self) -> ToolFuture<'_, Result<Vec<EffectKey>, String>> {
@@ -143,6 +184,20 @@ impl Tool for Configured {
             (None, Does::File(file)) => file.undo_plan(invocation, result).map(Some),
             (None, _) => Ok(None),
         }
+    }
+}
+
+impl Configured {
+    /// With the digest of the file that the effect wrote, where the verifier looks at one.
+    async fn stamped(&self, invocation: &Invocation, outcome: Outcome) -> Outcome {
+        let (Some(look), Outcome::Done(success)) = (&self.file_look, &outcome) else { return outcome };
+        let mut success = success.clone();
+        if let Ok(path) = look.path.render(&self.environment.scope_after(invocation, &success.result)) {
+            let mut state = success.state_changed.take().map_or_else(StateChanged::default, |state| *state);
+            state.digest = file::digest_now(look.root.clone(), path).await;
+            success.state_changed = state.known();
+        }
+        Outcome::Done(success)
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn capped(result: Json, max: usize) -> Success {
 
 fn truncated(kept: &[u8], bytes: u64, sha256: Digest32, max: usize) -> Success {
     let preview = shortened(kept, max.min(PREVIEW_BYTES_MAX));
-    Success { result: Json::string(&preview), flags: vec![Flag::Truncated { bytes, sha256 }] }
+    Success { flags: vec![Flag::Truncated { bytes, sha256 }], ..Success::new(Json::string(&preview)) }
 }
 
 /// The first `max` bytes as text, without half a character at the end.

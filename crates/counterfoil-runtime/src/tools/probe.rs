@@ -6,8 +6,7 @@
 use counterfoil_core::{Policy, Success};
 
 use super::answer::Answer;
-use super::command::CommandAction;
-use super::http::HttpAction;
+use super::asker::Asker;
 use super::output::capped;
 use super::scope::Environment;
 use super::{BuildError, exprs};
@@ -25,34 +24,19 @@ pub(super) struct Probe {
     environment: Environment,
 }
 
-#[derive(Debug)]
-enum Asker {
-    Http(Box<HttpAction>),
-    Command(Box<CommandAction>),
-}
-
 impl Probe {
     pub(super) fn new(spec: &ProbeSpec, policy: &Policy) -> Result<Self, BuildError> {
         let environment = Environment::read(exprs::of_probe(spec))?;
+        let timeout = spec.timeout.min(policy.timeout);
         let asker = match &spec.ask {
-            Ask::Http(http) => Asker::Http(Box::new(HttpAction::asking(http, spec.timeout.min(policy.timeout), environment.clone())?)),
-            Ask::Command(command) => Asker::Command(Box::new(CommandAction::new(command, environment.clone())?)),
+            Ask::Http(http) => Asker::http(http, timeout, environment.clone())?,
+            Ask::Command(command) => Asker::command(command, timeout, environment.clone())?,
         };
         Ok(Self { spec: spec.clone(), asker, environment })
     }
 
     pub(super) async fn ask(&self, invocation: &Invocation) -> ProbeAnswer {
-        let asking = async {
-            let scope = self.environment.scope(invocation);
-            match &self.asker {
-                Asker::Http(http) => http.ask(invocation, &scope).await,
-                Asker::Command(command) => command.ask(invocation, &scope).await,
-            }
-        };
-        let answer = match tokio::time::timeout(self.spec.timeout, asking).await {
-            Ok(answer) => answer,
-            Err(_) => Err(format!("the question was not answered within {:?}", self.spec.timeout)),
-        };
+        let answer = self.asker.ask(invocation, &self.environment.scope(invocation)).await;
         let told = answer.and_then(|(answer, success)| self.judge(invocation, &answer, success));
         told.unwrap_or_else(ProbeAnswer::CannotTell)
     }

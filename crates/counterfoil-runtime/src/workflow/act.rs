@@ -3,6 +3,7 @@
 //! Every part is read even when another is wrong, so that all mistakes of a step show at once. What a step may be followed by goes into its
 //! draft, also when the rest of it is wrong.
 
+use counterfoil_core::run::confirm::Confirm;
 use counterfoil_core::run::plan::{Draft, NodeId};
 use serde_json::json;
 
@@ -10,7 +11,8 @@ use super::around::Around;
 use super::mention::By;
 use super::read::{tool_name, workflow_name};
 use super::steps::Reading;
-use super::{Confirm, Nap, StepSpec, ToolStep, UndoStep, Wait, WaitFor};
+use super::{Nap, StepSpec, ToolStep, UndoStep, Wait, WaitFor};
+use crate::config::confirm;
 use crate::config::expr;
 use crate::config::policy;
 use crate::config::read::{Fields, Spot};
@@ -20,8 +22,6 @@ pub const UNDO: &[&str] = &["tool", "args", "retry"];
 pub const WAY: &[&str] = &["when", "then", "else"];
 pub const WAIT: &[&str] = &["signal", "correlation", "approval", "timeout", "then", "otherwise"];
 pub const CALL: &[&str] = &["workflow", "input"];
-
-const CONFIRM: [(&str, Confirm); 3] = [("never", Confirm::Never), ("on_recovery", Confirm::OnRecovery), ("always", Confirm::Always)];
 
 /// A signal is named in urls.
 const SIGNAL_BYTES_MAX: usize = 255;
@@ -35,9 +35,9 @@ impl<'a> Reading<'a> {
         let args = self.value_or_empty(step, "args", By::Step(node), around);
         let retry = step.get("retry").and_then(|s| policy::retry(&s));
         let undo = step.get("undo").and_then(|s| self.undo(&s, node, around));
-        let mut confirm = Confirm::default();
-        step.read("confirm", |s| s.choice(&CONFIRM), &mut confirm);
-        Some(StepSpec::Tool(Box::new(ToolStep { tool: tool?, args: args?, retry, undo, confirm })))
+        let mut confirmed = Confirm::default();
+        step.read("confirm", confirm::read, &mut confirmed);
+        Some(StepSpec::Tool(Box::new(ToolStep { tool: tool?, args: args?, retry, undo, confirm: confirmed })))
     }
 
     fn undo(&self, spot: &Spot<'_>, node: NodeId, around: &Around<'_>) -> Option<UndoStep> {

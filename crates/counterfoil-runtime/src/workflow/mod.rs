@@ -18,6 +18,7 @@ use std::time::Duration;
 use counterfoil_core::ToolName;
 use counterfoil_core::ids::{Digest32, WorkflowName};
 use counterfoil_core::policy::RetryPolicy;
+use counterfoil_core::run::confirm::Confirm;
 use counterfoil_core::run::plan::{NodeId, Plan};
 
 use crate::template::{Expr, TextTemplate, ValueTemplate};
@@ -44,6 +45,10 @@ pub struct Workflow {
     /// Tools that its steps, and those of the workflows it calls, may use. `None`: all.
     pub tools: Option<Vec<ToolName>>,
     pub retain: Duration,
+    /// For steps that do not say.
+    pub confirm: Confirm,
+    /// Whose personal data a run holds. Sees `input`.
+    pub subject: Option<Expr>,
     /// The file, byte for byte.
     pub text: Arc<str>,
     /// Of the file.
@@ -64,6 +69,8 @@ impl Workflow {
             effects_max: None,
             tools: None,
             retain: RETAIN,
+            confirm: Confirm::default(),
+            subject: None,
             text: Arc::from(""),
             digest: Digest32::of(b""),
         }
@@ -115,6 +122,7 @@ pub struct ToolStep {
     pub retry: Option<RetryPolicy>,
     /// Instead of the tool's own.
     pub undo: Option<UndoStep>,
+    /// What it does not say, the workflow does, and then the tool.
     pub confirm: Confirm,
 }
 
@@ -147,15 +155,6 @@ pub enum WaitFor {
     Signal { name: String, correlation: Option<TextTemplate> },
     /// A person's yes to this text.
     Approval { message: TextTemplate },
-}
-
-/// When a recorded result is held against the world again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Confirm {
-    Never,
-    #[default]
-    OnRecovery,
-    Always,
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use counterfoil_core::ToolName;
 use counterfoil_core::ids::{Digest32, WorkflowName};
+use counterfoil_core::run::confirm::Confirm;
 use counterfoil_core::run::plan::Draft;
 
 use super::around::{Allowed, Around};
@@ -19,10 +20,11 @@ use crate::config::node::{Node, Value};
 use crate::config::read::{Fields, Spot, Stranger};
 use crate::config::report::Report;
 use crate::config::source::Kind;
-use crate::config::{ConfigErrors, Mistake, expr, schema, tree};
-use crate::template;
+use crate::config::{ConfigErrors, Mistake, confirm, expr, schema, tree};
+use crate::template::{self, Expr};
 
-pub const TOP: &[&str] = &["workflow", "description", "input", "steps", "output", "timeout", "budget", "tools", "retain"];
+pub const TOP: &[&str] =
+    &["workflow", "description", "input", "steps", "output", "timeout", "budget", "tools", "retain", "confirm", "subject"];
 pub const BUDGET: &[&str] = &["effects"];
 
 /// As many steps as a plan may have fit in, a line or two for each.
@@ -75,6 +77,9 @@ fn top(spot: &Spot<'_>, lost: Lost, text: &str) -> Option<Workflow> {
     let tools = fields.get("tools").and_then(|s| tool_names(&s));
     let mut retain = RETAIN;
     fields.read("retain", Spot::duration, &mut retain);
+    let mut confirmed = Confirm::default();
+    fields.read("confirm", confirm::read, &mut confirmed);
+    let subject = fields.get("subject").and_then(|s| expr::expr(&s, &OnlyInput));
     let around = Around::top(tools.as_deref().map(|names| Allowed { names, by: "the workflow".into() }));
     let mut reading = Reading::new(spot.report, lost);
     let drafts = steps(&fields, &mut reading, &around);
@@ -97,9 +102,24 @@ fn top(spot: &Spot<'_>, lost: Lost, text: &str) -> Option<Workflow> {
         effects_max,
         tools,
         retain,
+        confirm: confirmed,
+        subject,
         text: text.into(),
         digest: Digest32::of(text.as_bytes()),
     })
+}
+
+/// What a run is about must be known before it begins.
+struct OnlyInput;
+
+impl expr::Knows for OnlyInput {
+    fn check(&self, spot: &Spot<'_>, expr: &Expr) -> bool {
+        let others: Vec<String> = expr.variables().into_iter().filter(|name| name != "input").collect();
+        for name in &others {
+            spot.wrong(format!("there is no `{name}` here: whom a run is about is known before it begins, from its `input` alone"));
+        }
+        others.is_empty()
+    }
 }
 
 /// Keys that begin with `x-` are the user's own: a place to put anchors.

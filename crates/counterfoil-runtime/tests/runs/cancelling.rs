@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use counterfoil_runtime::engine::operate::{Cancelling, Heard};
 
-use crate::house::{House, Town, path, statuses, step, tenant};
+use crate::house::{House, Posted, Town, path, statuses, step, tenant};
 
 fn cancelling(step: Option<&str>, undo: bool) -> Cancelling {
     Cancelling { step: step.map(path), undo, by: "ada".into(), why: "enough".into() }
@@ -71,6 +71,49 @@ steps:
     let view = house.view(&run).await;
     assert_eq!((view.state, house.world().log()), ("compensated", vec!["act a".to_owned(), "undo_act act-1".to_owned()]));
     assert_eq!(step(&view, "a").result, None, "nobody sees it");
+}
+
+/// Its process is dead and its request on its way: "it did not happen" is no answer yet, and what then happens is undone.
+#[test]
+fn what_is_still_on_its_way_when_it_is_cancelled_is_not_asked_about_too_early() {
+    let yaml = r#"
+workflow: w
+steps:
+  - { id: a, tool: posted, args: { what: a }, undo: { tool: undo_act, args: { what: "${result.id}" } } }
+"#;
+    let world_lives = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let town = Town::default();
+    let process = |town: &Town| {
+        let house = town.process();
+        let posted = Posted { world: town.world.clone(), world_lives: world_lives.handle().clone() };
+        let policy = counterfoil_core::Policy { timeout: std::time::Duration::from_secs(600), ..Default::default() };
+        house.runtime.register(counterfoil_runtime::Registered::new("posted".parse().unwrap(), Arc::new(posted), policy));
+        house
+    };
+    let life = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = life();
+    first.block_on(async {
+        let house = process(&town);
+        house.start(yaml, "{}", "r").await;
+        let driving = drive(&std::sync::Arc::new(house));
+        town.world.begun.notified().await;
+        drop(driving);
+    });
+    // With all its tasks.
+    drop(first);
+    town.clock.advance(std::time::Duration::from_secs(1));
+    life().block_on(async {
+        let house = process(&town);
+        cancel(&house, cancelling(None, true)).await.unwrap();
+        house.town.clock.advance(counterfoil_core::run::OWNER_LEASE);
+        let rest = house.runtime.drive_run(&tenant(), &"r".parse().unwrap()).await.unwrap();
+        assert_ne!(rest, counterfoil_runtime::engine::Rest::Ended, "nobody can know yet: {:?}", house.view(&"r".parse().unwrap()).await);
+        town.world.let_go.notify_one();
+        town.world.begun.notified().await;
+        house.town.clock.advance(std::time::Duration::from_secs(700));
+        let view = house.see(&"r".parse().unwrap()).await;
+        assert_eq!((view.state, house.world().log()), ("compensated", vec!["posted a".to_owned(), "undo_act posted-1".to_owned()]));
+    });
 }
 
 #[tokio::test]

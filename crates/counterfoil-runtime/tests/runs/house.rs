@@ -118,6 +118,38 @@ impl Tool for WorldTool {
     }
 }
 
+/// A request that is on its way when its process dies: the world acts on it when let go, whoever hears of it.
+pub struct Posted {
+    pub world: Arc<World>,
+    /// Of a runtime that outlives the process.
+    pub world_lives: tokio::runtime::Handle,
+}
+
+impl Tool for Posted {
+    fn invoke(&self, invocation: Invocation) -> ToolFuture<'_, Outcome> {
+        let world = self.world.clone();
+        let acting = self.world_lives.spawn(async move {
+            world.begun.notify_one();
+            world.let_go.notified().await;
+            let outcome = world.act(&invocation);
+            world.begun.notify_one();
+            outcome
+        });
+        Box::pin(async move { acting.await.unwrap() })
+    }
+
+    fn can_probe(&self) -> bool {
+        true
+    }
+
+    fn probe(&self, invocation: Invocation) -> ToolFuture<'_, ProbeAnswer> {
+        let found = self.world.done.lock().unwrap().get(&invocation.key.to_string()).cloned();
+        Box::pin(async move {
+            found.map_or(ProbeAnswer::DidNotHappen, |result| ProbeAnswer::Happened(Success::new(Json::parse(&result).unwrap())))
+        })
+    }
+}
+
 /// A tool about which nobody can be asked.
 pub struct Silent(pub WorldTool);
 

@@ -3,6 +3,7 @@
 mod beside;
 mod cancelling;
 mod clients;
+mod confirm;
 mod crashes;
 mod edges;
 mod functions;

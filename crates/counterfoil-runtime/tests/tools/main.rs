@@ -2,6 +2,8 @@
 
 mod command;
 mod file;
+mod github;
 mod http;
 mod support;
+mod verify;
 mod world;

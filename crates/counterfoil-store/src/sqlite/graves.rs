@@ -6,12 +6,12 @@ use counterfoil_core::StreamId;
 use rusqlite::params;
 
 use super::Shared;
-use super::fault::refused;
+use super::fault::{commit_failed, refused};
 use super::prune::{bury, mark_pruned};
 use super::reader::{Reader, indexed};
 use super::writer::{Finder, Stand, Writer};
 use crate::graves::{distinct, page};
-use crate::{AppendError, Cursor, Graveyard, StoreError, Tombstone, Version};
+use crate::{AppendError, Cursor, Graveyard, StoreError, Tombstone, Version, Written};
 
 impl Reader {
     pub fn tombstones(&mut self, shared: &Shared, from: Option<Cursor>, limit: usize) -> Result<Graveyard, StoreError> {
@@ -51,6 +51,20 @@ impl Writer {
             index.epoch += 1;
         }
         self.committed(shared);
+        Ok(())
+    }
+
+    /// What is deleted is overwritten, in the database and in its log.
+    pub fn erase(&mut self, shared: &Shared, tombstone: &Tombstone) -> Result<(), AppendError> {
+        self.conn.pragma_update(None, "secure_delete", true).map_err(refused)?;
+        let entombed = self.entomb(shared, std::slice::from_ref(tombstone));
+        // Every other deletion stays as cheap as it was.
+        self.conn.pragma_update(None, "secure_delete", "FAST").map_err(refused)?;
+        entombed?;
+        if !self.empty_log(shared).map_err(commit_failed)? {
+            let message = "the stream is buried, and other processes hold the log that may still have its bytes; ask again";
+            return Err(StoreError::Unavailable { message: message.into(), written: Written::Perhaps }.into());
+        }
         Ok(())
     }
 

@@ -231,6 +231,10 @@ impl Graves for Sqlite {
     fn entomb<'a>(&'a self, tombstones: &'a [Tombstone]) -> Eventually<'a, Result<(), AppendError>> {
         Box::pin(async move { self.writer().entomb(&self.shared, tombstones) })
     }
+
+    fn erase<'a>(&'a self, tombstone: &'a Tombstone) -> Eventually<'a, Result<(), AppendError>> {
+        Box::pin(async move { self.writer().erase(&self.shared, tombstone) })
+    }
 }
 
 impl Shared {

@@ -71,6 +71,17 @@ impl Wal {
         shared.release.store(false, Ordering::SeqCst);
     }
 
+    /// Copies all of the log into the database and leaves an empty file. `false`: someone reads from it still.
+    pub fn empty(&mut self, conn: &Connection, shared: &Shared) -> rusqlite::Result<bool> {
+        shared.release.store(true, Ordering::SeqCst);
+        shared.pool.release();
+        let emptied = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+        shared.release.store(false, Ordering::SeqCst);
+        (self.length, self.copied, self.checkpoint_at) = (0, 0, 0);
+        self.pages.store(0, Ordering::Relaxed);
+        emptied.map(|busy| busy == 0)
+    }
+
     fn checkpoint(&mut self, conn: &Connection, shared: &Shared, pragma: &str) {
         let answer = conn.prepare_cached(pragma).and_then(|mut pragma| pragma.query_row([], |row| Ok((row.get(1)?, row.get(2)?))));
         let Ok::<(i64, i64), _>((length, copied)) = answer else { return };

@@ -219,6 +219,11 @@ impl Writer {
     }
 
     /// For what else commits on this connection.
+    /// `false`: someone reads from the log still.
+    pub fn empty_log(&mut self, shared: &Shared) -> rusqlite::Result<bool> {
+        self.wal.empty(&self.conn, shared)
+    }
+
     pub fn committed(&mut self, shared: &Shared) {
         shared.stats.commits.fetch_add(1, Ordering::Relaxed);
         self.wal.committed(&self.conn, shared);

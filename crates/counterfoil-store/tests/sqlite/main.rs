@@ -5,6 +5,7 @@ mod child;
 mod conform;
 mod crash;
 mod damage;
+mod erasing;
 mod full;
 mod opening;
 mod pruning;

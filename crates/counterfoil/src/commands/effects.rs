@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use counterfoil_core::effect::State;
+use counterfoil_core::run::confirm::Finding;
 use counterfoil_core::summary::state_word;
 use counterfoil_core::{Effect, EffectKey, Json, RunId, Timestamp, ToolName};
 use counterfoil_runtime::shown::{self, key_of, time};
@@ -27,6 +28,7 @@ pub async fn run(global: &Global, args: &EffectsArgs) -> anyhow::Result<Exit> {
     match &args.command {
         EffectsCommand::List(_) => unreachable!("answered above"),
         EffectsCommand::Show { key } => show(global, &house, key).await,
+        EffectsCommand::Verify { key } => verify(global, &house, key).await,
         EffectsCommand::Resolve(args) => resolve(global, &house, args).await,
         EffectsCommand::Flush(args) => super::flush::run(global, &house, args).await,
         EffectsCommand::Prune => prune(global, &house).await,
@@ -149,6 +151,9 @@ async fn show(global: &Global, house: &House, key: &str) -> anyhow::Result<Exit>
     match &effect.state {
         State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. } => {
             field("result", &done.result);
+            if let Some(state) = &done.state_changed {
+                field("changed", &serde_json::to_string(state).expect("it is plain data"));
+            }
             if let Some(undo) = &done.undo {
                 field("undo", &format!("{} {}", undo.tool, undo.args.as_str()));
             }
@@ -172,6 +177,34 @@ async fn show(global: &Global, house: &House, key: &str) -> anyhow::Result<Exit>
         output::data(format_args!("  {}", line_text(line)));
     }
     Ok(Exit::Done)
+}
+
+async fn verify(global: &Global, house: &House, key: &str) -> anyhow::Result<Exit> {
+    let key = find_key(house, key).await?;
+    let (effect, finding) = house.runtime.verify(key).await.map_err(operate_refused)?;
+    match global.json {
+        true => output::json(&shown::finding(&effect, &finding)),
+        false => output::data(finding_text(&finding)),
+    }
+    Ok(exit_of(&finding))
+}
+
+pub fn exit_of(finding: &Finding) -> Exit {
+    match finding {
+        Finding::Verified | Finding::Unverified { .. } => Exit::Done,
+        Finding::Drifted { .. } => Exit::Drifted,
+        Finding::Unavailable { .. } | Finding::InDoubt => Exit::InDoubt,
+    }
+}
+
+/// On one line.
+pub fn finding_text(finding: &Finding) -> String {
+    match finding {
+        Finding::Drifted { expected, found } => format!("drifted: expected {expected}, found {found}"),
+        Finding::Unavailable { why } | Finding::Unverified { why } => format!("{}: {why}", finding.word()),
+        Finding::Verified => "verified".into(),
+        Finding::InDoubt => "in doubt: it is not known whether it happened".into(),
+    }
 }
 
 /// One entry of a history on one line: when, what, and the rest as it is stored.

@@ -97,6 +97,12 @@ impl Progress {
         let steps = super::runs::leaves(&view.steps).filter(|step| step.effect.is_some());
         let steps = steps.filter_map(|step| Some((&step.step, step.waits_for.as_ref()?)));
         let undos = view.compensations.iter().filter_map(|undo| Some((&undo.step, undo.waits_for.as_ref()?)));
+        if let Some((confirmation, waits)) = view.confirmation.as_ref().and_then(|c| Some((c, c.waits_for.as_ref()?)))
+            && self.waits.insert(format!("{} {waits}", confirmation.at))
+        {
+            output::note(format_args!("  … {waits}"));
+            confirmation.checks.iter().filter_map(super::runs::check_text).for_each(|line| output::note(format_args!("    {line}")));
+        }
         for (step, why) in steps.chain(undos) {
             if self.waits.insert(format!("{step} {why}")) {
                 output::note(format_args!("  … {step}  waits for {why}"));

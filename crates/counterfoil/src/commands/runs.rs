@@ -6,6 +6,7 @@ use counterfoil_core::run::{RunState, entry_word};
 use counterfoil_core::summary::{StreamKind, state_word};
 use counterfoil_core::{Json, RunId, StepPath};
 use counterfoil_runtime::engine::operate::{Cancelling, Heard, Signal};
+use counterfoil_runtime::engine::view::{ConfirmationView, FindingView};
 use counterfoil_runtime::engine::{RunError, RunView, StepView};
 use counterfoil_runtime::shown::{self, time};
 use counterfoil_store::{Position, Query};
@@ -26,7 +27,19 @@ pub async fn run(global: &Global, args: &RunsArgs) -> anyhow::Result<Exit> {
         RunsCommand::Resume { run } => {
             let run: RunId = name("RUN", run)?;
             let house = House::open(global).await?;
+            match house.runtime.resume_run(&house.config.tenant, &run).await {
+                // One that has ended is shown as it ended.
+                Ok(()) | Err(RunError::WrongState { .. }) => {}
+                Err(error) => return Err(refused(error)),
+            }
             see_through(global, &house, &house.config.tenant, &run).await
+        }
+        RunsCommand::Replay { run, workflow } => super::replay::run(global, run, workflow.as_deref()).await,
+        RunsCommand::Confirm(args) => {
+            let run: RunId = name("RUN", &args.run)?;
+            let house = House::open(global).await?;
+            let heard = house.runtime.decide_confirm(&house.config.tenant, &run, args.accept, &operator(&args.go.who)).await;
+            go_on(global, &house, run, heard, &args.go).await
         }
         RunsCommand::Cancel(args) => {
             let (run, step) = (name("RUN", &args.run)?, args.step.as_deref().map(|s| name("--step", s)).transpose()?);
@@ -224,6 +237,9 @@ pub fn show_end(global: &Global, view: &RunView) -> Exit {
     let took = view.duration_ms.map(|ms| format!(" in {ms} ms")).unwrap_or_default();
     output::note(format_args!("{}{took}", view.state));
     output::note(format_args!("  run     {}", view.run));
+    if let Some(waits) = view.confirmation.as_ref().and_then(|confirmation| confirmation.waits_for.as_ref()) {
+        output::note(format_args!("  {waits}"));
+    }
     let waiting = leaves(&view.steps).filter(|step| step.waits_for.is_some() || step.until.is_some());
     for step in waiting {
         let what = step.waits_for.clone().unwrap_or_else(|| "sleeps".into());
@@ -266,6 +282,9 @@ fn draw(view: &RunView) {
     output::data(format_args!("{}  {}  {}{took}", view.workflow, view.run, view.state));
     let width = leaves(&view.steps).map(|step| step.step.len()).max().unwrap_or_default();
     draw_steps(&view.steps, "", width);
+    if let Some(confirmation) = &view.confirmation {
+        draw_confirmation(confirmation);
+    }
     if !view.compensations.is_empty() {
         output::data("undone, in this order:");
         for undone in &view.compensations {
@@ -280,6 +299,25 @@ fn draw(view: &RunView) {
     if let Some(result) = &view.output {
         output::data(format_args!("output {result}"));
     }
+}
+
+fn draw_confirmation(confirmation: &ConfirmationView) {
+    let ConfirmationView { at, judgement, verified, unverified, checks, waits_for, .. } = confirmation;
+    output::data(format_args!("held against the world {at}: {judgement}, {verified} verified, {unverified} unverified"));
+    checks.iter().filter_map(check_text).for_each(|line| output::data(format_args!("  {line}")));
+    if let Some(waits) = waits_for {
+        output::data(format_args!("  {waits}"));
+    }
+}
+
+/// What was found of one effect, where that is worth a line.
+pub fn check_text(check: &FindingView) -> Option<String> {
+    if matches!(check.finding, "verified" | "unverified") {
+        return None;
+    }
+    let found = check.expected.as_ref().zip(check.found.as_ref()).map(|(expected, found)| format!("expected {expected}, found {found}"));
+    let said = found.or_else(|| check.why.clone()).unwrap_or_default();
+    Some(format!("{}  {}  {said}", check.step, check.finding))
 }
 
 fn draw_steps(steps: &[StepView], indent: &str, width: usize) {

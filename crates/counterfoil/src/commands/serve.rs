@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use counterfoil::compose::{self, Kind};
+use counterfoil::keyring::{Keyring, KeyringError};
 use counterfoil_core::token::{Right, Rights};
 use counterfoil_core::{Caller, Tenant, ToolName};
 use counterfoil_runtime::config::{Config, Environment};
-use counterfoil_runtime::spec::{Action, Ask, Egress, ToolSpec};
-use counterfoil_runtime::{Runtime, Tokens};
+use counterfoil_runtime::spec::{Action, Ask, Egress, Look, ToolSpec};
+use counterfoil_runtime::{Log, Runtime, Tokens};
 use counterfoil_server::admin::Backups;
 use counterfoil_server::app::{App, Limits};
 use counterfoil_server::guard::{Guard, Hosts};
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::house;
+use super::{house, keys};
 use crate::cli::{Global, ServeArgs};
 use crate::output::{self, Exit, Refused};
 
@@ -32,6 +33,10 @@ const RECOVER_EVERY: Duration = Duration::from_secs(1);
 /// How often what has expired is dropped, and how much at a time, so that calls in between are not held up.
 const PRUNE_EVERY: Duration = Duration::from_secs(30);
 const PRUNE_SLICE: usize = 500;
+/// How often receipts that are new are put under a signed head.
+const SEAL_EVERY: Duration = Duration::from_secs(10);
+/// How long the last sealing may take when it stops.
+const SEAL_WITHIN: Duration = Duration::from_secs(3);
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// How long reports that could not be recorded are waited for at the end.
 const REPORTS_WAIT: Duration = Duration::from_secs(5);
@@ -74,6 +79,8 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let recovering = runtime.recover_forever(RECOVER_EVERY);
     let pruning = tokio::spawn(prune_forever(runtime.clone()));
     let tidying = tokio::spawn(upkeep(metrics.clone()));
+    let sealer = Arc::new(Sealer { keyring: keys::keyring(global), log: Log::new(&runtime) });
+    let sealing = tokio::spawn(seal_forever(sealer.clone()));
     announce(global, address, &config, registered);
     let limits = app.limits.clone();
     let grace = Duration::from_secs(args.grace);
@@ -87,6 +94,9 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     recovering.abort();
     pruning.abort();
     tidying.abort();
+    sealing.abort();
+    // What was done until now is under a head; where that cannot be, the next process does it.
+    drop(tokio::time::timeout(SEAL_WITHIN, sealer.seal()).await);
     if !finished {
         output::note(format_args!("some calls were still under way after {} s: the ledger knows them", args.grace));
     }
@@ -167,6 +177,40 @@ async fn prune_forever(runtime: Runtime) {
     }
 }
 
+/// Puts receipts under signed heads. Nobody waits for it.
+struct Sealer {
+    keyring: Keyring,
+    log: Log,
+}
+
+impl Sealer {
+    async fn seal(&self) -> Result<(), KeyringError> {
+        // A key is made for something to sign, not before.
+        if self.log.is_behind().await? {
+            // Read each time: it may have been rotated.
+            let secret = keys::ready(&self.keyring, &self.log).await?.secret;
+            self.log.seal(&secret).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn seal_forever(sealer: Arc<Sealer>) {
+    // Said once for each reason: it is tried again for as long as this process lives.
+    let mut told = String::new();
+    loop {
+        tokio::time::sleep(SEAL_EVERY).await;
+        match sealer.seal().await {
+            Ok(()) => told.clear(),
+            Err(error) if error.to_string() != told => {
+                tracing::warn!(%error, code = error.code(), "receipts could not be put under a signed head");
+                told = error.to_string();
+            }
+            Err(_) => {}
+        }
+    }
+}
+
 /// The first asks to finish, the second quits.
 struct Signals {
     terminate: Signal,
@@ -222,5 +266,5 @@ fn runs_here(spec: &ToolSpec) -> bool {
     let command = |ask: Option<&Ask>| matches!(ask, Some(Ask::Command(_)));
     !matches!(spec.action, Action::Http(_) | Action::Client)
         || command(spec.probe.as_ref().map(|probe| &probe.ask))
-        || command(spec.verify.as_ref().map(|verify| &verify.ask))
+        || spec.verify.as_ref().is_some_and(|verify| !matches!(verify.look, Look::Http(_)))
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use counterfoil::check::log::Against;
 use counterfoil::check::{self, Report};
 use counterfoil::compose::Opened;
 use counterfoil_store::StoreError;
 use counterfoil_store::copy::{self, CopyError, Phase, Progress, Side};
 
 use super::house::{config, open_store_at};
+use super::receipts::{head as read_head, public_keys};
 use crate::cli::{Global, StoreArgs, StoreCommand};
 use crate::output::{self, Exit, Refused};
 
@@ -21,7 +23,10 @@ const TENTHS: u64 = 10;
 pub async fn run(global: &Global, args: &StoreArgs) -> anyhow::Result<Exit> {
     match &args.command {
         StoreCommand::Copy { from, to } => copy(global, from, to).await,
-        StoreCommand::Check { url } => check(global, url.as_deref()).await,
+        StoreCommand::Check { url, key, head } => {
+            let against = Against { trusted: public_keys(key)?, head: head.as_deref().map(read_head).transpose()? };
+            check(global, url.as_deref(), &against).await
+        }
     }
 }
 
@@ -70,7 +75,7 @@ fn side(opened: &Opened) -> Side<'_> {
 }
 
 /// A file that is not there would be made, and found empty.
-fn exists(url: &str) -> anyhow::Result<()> {
+pub fn exists(url: &str) -> anyhow::Result<()> {
     let file = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
     match file {
         Some(file) if !Path::new(file).exists() => {
@@ -81,7 +86,7 @@ fn exists(url: &str) -> anyhow::Result<()> {
 }
 
 /// Set by the first Ctrl-C or SIGTERM; the second quits at once, which does no harm either.
-fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
+pub fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let stop = Arc::new(AtomicBool::new(false));
@@ -143,7 +148,7 @@ fn refused(from: &str, to: &str, error: &CopyError) -> anyhow::Error {
     Refused { exit, code, message: format!("{from} → {to}: {error}"), detail: None }.into()
 }
 
-async fn check(global: &Global, url: Option<&str>) -> anyhow::Result<Exit> {
+async fn check(global: &Global, url: Option<&str>, against: &Against) -> anyhow::Result<Exit> {
     let config = config(global)?;
     let url = url.unwrap_or(&config.store);
     exists(url)?;
@@ -151,7 +156,7 @@ async fn check(global: &Global, url: Option<&str>) -> anyhow::Result<Exit> {
     let mut tenths = Tenths::new(global.json);
     let told = |records, at, end| tenths.tell(Progress { phase: Phase::Verifying, done: records, at, end });
     let label = opened.kind.label();
-    let report = check::check(&*opened.store, &*opened.graves, told).await.map_err(|error| {
+    let report = check::check(&*opened.store, &*opened.graves, against, told).await.map_err(|error| {
         let code = if matches!(error, StoreError::Corrupt { .. }) { "ledger_corrupt" } else { "store_unavailable" };
         Refused { exit: Exit::Broken, code, message: format!("{label}: {error}; it was not checked to its end"), detail: None }
     })?;
@@ -176,10 +181,13 @@ fn print(label: &str, report: &Report) {
         output::data(format_args!("BAD  and {} more", report.untold));
     }
     output::data(format_args!(
-        "{label}: {} records of {} streams; {} effects folded; {} receipts in {} chains followed; {} tombstones",
-        report.records, report.streams, report.effects, report.receipts, report.chains, report.tombstones
+        "{label}: {} records of {} streams; {} effects and {} runs folded; {} receipts in {} chains followed; {} tombstones",
+        report.records, report.streams, report.effects, report.runs, report.receipts, report.chains, report.tombstones
     ));
+    output::data(format_args!("{} of {} receipts under {} signed heads", report.sealed, report.receipts, report.heads));
     output::data(format_args!("digest {}", report.digest));
+    output::data(format_args!("state  {}", report.state));
+    report.notes.iter().for_each(output::note);
     output::note(match report.problems.len() {
         0 => "all of it holds".to_owned(),
         problems => format!("{} problems; nothing was changed", problems as u64 + report.untold),

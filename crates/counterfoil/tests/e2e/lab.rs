@@ -22,6 +22,7 @@ pub const EXIT_FAILED: i32 = 4;
 pub const EXIT_IN_DOUBT: i32 = 5;
 pub const EXIT_PENDING: i32 = 6;
 pub const EXIT_CANCELLED: i32 = 7;
+pub const EXIT_DRIFTED: i32 = 8;
 
 /// A world in a process of its own.
 pub struct World {

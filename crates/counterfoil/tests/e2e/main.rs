@@ -5,12 +5,17 @@
 //! Variables: `COUNTERFOIL_KILL_ROUNDS` (how often the worker is killed), `COUNTERFOIL_WORKER_KILLS` (how many of many) and `COUNTERFOIL_KILL_SEED`; `COUNTERFOIL_LIN_HISTORIES` (how many histories of
 //! concurrent clients are checked) and `COUNTERFOIL_LIN_SEED`.
 
+mod archives;
 mod backups;
 mod breakers;
+mod confirms;
 mod crashes;
 mod disks;
+mod erasures;
+mod evidence;
 mod flushes;
 mod http;
+mod injected;
 mod keys;
 mod kill_loop;
 mod lab;

@@ -320,7 +320,7 @@ fn a_rust_function_that_kills_its_own_process_ends_all_the_same() {
 }
 
 /// Looks until it is so.
-fn until(so: impl Fn() -> bool) {
+pub fn until(so: impl Fn() -> bool) {
     let started = Instant::now();
     while !so() {
         assert!(started.elapsed() < Duration::from_secs(30), "it never came to that");

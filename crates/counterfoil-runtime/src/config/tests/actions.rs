@@ -143,5 +143,82 @@ fn questions() {
             "5:32: tools.t.probe.file: unknown field; allowed: http, command, happened, did_not_happen, result, timeout, settle_after",
         ],
     );
-    check("command: [echo]\nverify: { command: [ls] }", &["5:5: tools.t.verify: \"holds\" is missing"]);
+}
+
+#[test]
+fn verifiers() {
+    let verify =
+        |fields: &str, expected: &[&str]| check(&format!("http: {{ method: PUT, url: \"http://x\" }}\nverify: {{ {fields} }}"), expected);
+    verify("command: [ls]", &[]);
+    verify("http: { url: \"http://x/${result.id}\" }, etag: true, version: \"response.json.v\", ref: result.id, timeout: 3s", &[]);
+    verify("http: { url: \"http://x\" }, version: { was: result.v, is: \"response.json.v\" }", &[]);
+    verify("http: { url: \"http://x\" }, holds: \"response.headers.etag == state.etag\"", &[]);
+    verify("file: { path: \"${args.name}\", sha256: \"${result.sha256}\" }", &[]);
+    verify("file: { root: out, path: x }, gone: true", &[]);
+    verify("holds: \"true\"", &["5:5: tools.t.verify: one of http, command, file, github is missing"]);
+    verify(
+        "http: { method: POST, url: \"http://x\" }",
+        &["5:15: tools.t.verify.http: a POST may change what it asks about; verify with GET or HEAD, or by a command"],
+    );
+    let says_all = "gone: true says all: it holds while the thing is not there; drop one of the two";
+    verify(
+        "http: { url: \"http://x\" }, gone: true, holds: \"true\", etag: true",
+        &[&format!("5:54: tools.t.verify.holds: {says_all}"), &format!("5:69: tools.t.verify.etag: {says_all}")],
+    );
+    verify(
+        "file: { path: x }, holds: \"true\"",
+        &["5:34: tools.t.verify.holds: a file is compared by its digest; drop it, or ask with command"],
+    );
+    verify(
+        "file: { path: ../x }",
+        &["5:29: tools.t.verify.file.path: \"../x\" leads out of the root; paths are relative to root and never contain \"..\""],
+    );
+    verify("command: [ls], gone: true", &["5:30: tools.t.verify.gone: a command says itself whether it holds; drop it"]);
+    let captured = "an ETag is captured from the answer of an http tool and compared with the answer of an http question; use version";
+    verify("command: [ls], etag: true", &[&format!("5:30: tools.t.verify.etag: {captured}")]);
+    check(
+        "command: [echo]\neffect: pure\nverify: { command: [ls] }",
+        &["6:5: tools.t.verify: nothing is recorded of an effect: pure tool, so there is nothing to verify; drop it"],
+    );
+}
+
+#[test]
+fn things_at_github() {
+    let github = |fields: &str, expected: &[&str]| check(&format!("command: [echo]\nverify: {{ github: {{ {fields} }} }}"), expected);
+    github("repo: octo/widgets, issue: \"${result.number}\"", &[]);
+    github("repo: \"${args.owner}/${args.repo}\", file: docs/a.md, ref: main, base_url: \"http://127.0.0.1:1/api/v3/\"", &[]);
+    github("repo: octo/widgets, pull_request: 7, compare: [state, head.sha]", &[]);
+    github(
+        "repo: octo/widgets, issue: 1, branch: main",
+        &["5:55: tools.t.verify.github.branch: issue is already written; exactly one of issue, comment, pull_request, branch, file may be"],
+    );
+    let owner = "write owner/name, as in octo/widgets or \"${args.owner}/${args.repo}\"";
+    github("repo: \"${args.repo}\", issue: 1", &[&format!("5:31: tools.t.verify.github.repo: {owner}")]);
+    github(
+        "repo: a/b, issue: 1, ref: main",
+        &["5:46: tools.t.verify.github.ref: ref says at which branch or commit a file is looked at; drop it"],
+    );
+    github(
+        "repo: a/b, branch: x, compare: [state]",
+        &["5:57: tools.t.verify.github.compare[0]: found the text \"state\"; expected one of sha"],
+    );
+    github(
+        "repo: a/b, issue: 1, token: GITHUB_TOKEN",
+        &["5:53: tools.t.verify.github.token: env.GITHUB_TOKEN is not listed; add it at the top of the file, as in env: [GITHUB_TOKEN]"],
+    );
+    github(
+        "repo: a/b, issue: 1, base_url: github.example",
+        &["5:56: tools.t.verify.github.base_url: not the address of an API; write https://github.example/api/v3"],
+    );
+}
+
+#[test]
+fn confirmations() {
+    let confirm = |written: &str, expected: &[&str]| check(&format!("command: [echo]\nconfirm: {written}"), expected);
+    confirm("never", &[]);
+    confirm("{ when: always, mode: human }", &[]);
+    confirm("{ mode: warn }", &[]);
+    confirm("sometimes", &["5:14: tools.t.confirm: found the text \"sometimes\"; expected one of never, on_recovery, always"]);
+    confirm("{ mode: off }", &["5:22: tools.t.confirm.mode: found the text \"off\"; expected one of strict, warn, human"]);
+    confirm("{ on: always }", &["5:16: tools.t.confirm.on: unknown field; allowed: when, mode"]);
 }

@@ -62,7 +62,9 @@ fn a_full_file_is_read_whole() {
     assert_eq!((policy.wait_max, policy.lease), (Duration::ZERO, Duration::from_secs(45)));
     assert_eq!((policy.approval_expires, policy.result_bytes_max), (Duration::from_secs(7200), 64 << 10));
     assert_eq!(policy.settle_after, Some(Duration::from_secs(5)));
-    assert!(charge.approval.is_some() && charge.cost.is_some() && charge.input.is_some() && charge.output.is_some());
+    assert!(
+        charge.approval.is_some() && charge.cost.is_some() && charge.subject.is_some() && charge.input.is_some() && charge.output.is_some()
+    );
     let Action::Http(http) = &charge.action else { panic!("{charge:?}") };
     assert_eq!((http.method.as_str(), http.url.literal()), ("POST", Some("https://bank.example/charges")));
     assert_eq!((http.key_header.as_deref(), http.redirects_max), (Some("X-Key"), 0));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::config::{environment, parse};
-use crate::config::{Config, Environment, STARTER, command, file, http, policy, tool, top, tree};
+use crate::config::{Config, Environment, STARTER, command, confirm, file, github, http, policy, tool, top, tree, verify};
 
 const SCHEMA: &str = include_str!("../../../../../docs/counterfoil.schema.json");
 
@@ -109,7 +109,11 @@ fn the_schema_names_the_fields_the_reader_knows() {
     check(&tool_at("breaker/anyOf/1"), policy::BREAKER);
     check(&tool_at("limits"), policy::LIMITS);
     check(&tool_at("probe"), tool::PROBE);
-    check(&tool_at("verify"), tool::VERIFY);
+    check(&tool_at("verify"), verify::VERIFY);
+    check(&tool_at("verify/properties/file"), verify::FILE);
+    check(&tool_at("verify/properties/github"), github::GITHUB);
+    check(&tool_at("verify/properties/version/anyOf/1"), verify::VERSION);
+    check(&tool_at("confirm/anyOf/1"), confirm::CONFIRM);
     check(&tool_at("undo"), tool::UNDO);
     assert!(environment().get("BANK_TOKEN").is_some());
 }

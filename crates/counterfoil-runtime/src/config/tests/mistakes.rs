@@ -165,7 +165,14 @@ fn expressions() {
         "cost: result.price",
         &["5:11: tools.t.cost: result is not known here: it is there once the effect is done, in verify and undo; allowed: args"],
     );
-    with("cost: 1.5\napproval: true", &[]);
+    with("cost: 1.5\napproval: true\nsubject: args.customer", &[]);
+    with(
+        "subject: \"args.customer +\"\neffect: pure",
+        &[
+            "5:5: tools.t.subject: nothing is recorded of an effect: pure tool, so there is nothing to erase; drop it",
+            "5:14: tools.t.subject: not a CEL expression: it ends too early (after 15 bytes)",
+        ],
+    );
     with(
         "probe: { command: [ls], happened: response.exit == 0 && reponse.json.ok }",
         &["5:39: tools.t.probe.happened: there is no variable reponse here; did you mean \"response\"?"],

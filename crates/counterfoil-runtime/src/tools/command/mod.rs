@@ -9,11 +9,12 @@ mod process;
 
 use std::ffi::OsString;
 
-use counterfoil_core::{Failure, Json, Outcome};
+use counterfoil_core::{Failure, Json, Outcome, Success};
 use tokio::process::Command;
 
 use self::process::{Ended, Finished, run};
 use super::answer::{Answer, AnswerHead};
+use super::capture::Capture;
 use super::output::{EXPRESSION_BYTES_MAX, Output};
 use super::scope::Environment;
 use super::{BuildError, template_failed};
@@ -42,14 +43,15 @@ impl CommandAction {
         Ok(Self { spec: spec.clone(), environment, passed })
     }
 
-    pub(super) async fn invoke(&self, invocation: &Invocation) -> Outcome {
+    pub(super) async fn invoke(&self, invocation: &Invocation, capture: Option<&Capture>) -> Outcome {
         let scope = self.environment.scope(invocation);
         let (command, stdin) = match self.prepare(invocation, &scope) {
             Ok(prepared) => prepared,
             Err(failure) => return Outcome::NotDone(failure),
         };
         match run(command, stdin, invocation.result_bytes_max, &invocation.stop).await {
-            Ok(finished) => self.outcome(finished, invocation.result_bytes_max),
+            Ok(Finished { ended: Ended::Exit(0), stdout, .. }) => Outcome::Done(done(invocation, stdout, capture)),
+            Ok(finished) => self.failed(finished),
             Err(error) => Outcome::NotDone(not_started(&error)),
         }
     }
@@ -114,10 +116,10 @@ impl CommandAction {
         Ok(argv)
     }
 
-    fn outcome(&self, finished: Finished, result_bytes_max: usize) -> Outcome {
-        let Finished { ended, stdout, stderr } = finished;
+    /// Any end but exit 0.
+    fn failed(&self, finished: Finished) -> Outcome {
+        let Finished { ended, stderr, .. } = finished;
         let code = match ended {
-            Ended::Exit(0) => return Outcome::Done(stdout.into_success(result_bytes_max)),
             Ended::Exit(code) => code,
             Ended::Signal(signal) => {
                 let failure = Failure::of_dependency("killed", format!("ended by signal {signal}: it may have acted before"));
@@ -137,6 +139,13 @@ impl CommandAction {
         );
         Outcome::Unknown(evidence(Failure::of_dependency(name, message), &stderr))
     }
+}
+
+fn done(invocation: &Invocation, stdout: Output, capture: Option<&Capture>) -> Success {
+    let Some(capture) = capture else { return stdout.into_success(invocation.result_bytes_max) };
+    let answer = Answer::new(AnswerHead::Command { exit: 0 }, stdout);
+    let state_changed = capture.of_answer(invocation, &answer.output().value(), &answer);
+    Success { state_changed, ..answer.into_output().into_success(invocation.result_bytes_max) }
 }
 
 /// Whether a value that an expression begins with reads as an option. A negative number does not; `-inf` and `-nan`, which Rust takes for

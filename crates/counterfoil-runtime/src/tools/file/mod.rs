@@ -6,6 +6,7 @@
 //! begun by then never does, and a probe waits for one that has.
 
 mod change;
+mod look;
 mod note;
 mod root;
 mod undo;
@@ -15,10 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, Success, ToolName};
+use counterfoil_core::run::confirm::Finding;
+use counterfoil_core::{CanonicalJson, EffectKey, Failure, Json, Outcome, StateChanged, Success, ToolName};
 use serde_json::json;
 
 use self::change::Change;
+pub(super) use self::look::{Expected, digest_now, look};
 use self::note::{Note, Side};
 use self::root::{OWN, Root, io_failure};
 pub use self::undo::FileUndo;
@@ -27,7 +30,7 @@ use super::scope::Environment;
 use super::{Broken, BuildError, template_failed};
 use crate::spec::{FileChange, FileSpec};
 use crate::template::{EvalError, Scope, ValueTemplate};
-use crate::tool::{Invocation, ProbeAnswer, UndoPlan};
+use crate::tool::{Invocation, ProbeAnswer, Recorded, UndoPlan};
 
 #[derive(Debug)]
 pub(super) struct FileAction {
@@ -70,6 +73,20 @@ impl FileAction {
             }
         })
         .await
+    }
+
+    /// By the result alone: what was written or moved is there, what was removed is gone.
+    pub(super) async fn verify(self: &Arc<Self>, recorded: Recorded) -> Finding {
+        let result = recorded.result.to_value();
+        let Some(path) = result["path"].as_str().map(str::to_owned) else {
+            return Finding::Unverified { why: "the recorded result does not say which file it was".into() };
+        };
+        let expected = match result["sha256"].as_str().map(str::parse) {
+            Some(Ok(digest)) => Expected::Holds(digest),
+            Some(Err(_)) => return Finding::Unverified { why: "the recorded result has no digest of the file".into() },
+            None => Expected::Gone,
+        };
+        look(self.root.clone(), path, expected).await
     }
 
     pub(super) fn undo_plan(&self, invocation: &Invocation, result: &Json) -> Result<UndoPlan, String> {
@@ -117,7 +134,9 @@ impl FileAction {
 }
 
 fn success(note: &Note) -> Success {
-    Success::new(Json::from_value(&note.result()))
+    let (digest, reference) = (note.target.after.map(|after| after.sha256), Some(note.target.path.clone()));
+    let state = StateChanged { digest, reference, ..StateChanged::default() };
+    Success { state_changed: state.known(), ..Success::new(Json::from_value(&note.result())) }
 }
 
 /// A string as it is, anything else as JSON.

@@ -112,6 +112,18 @@ impl Root {
         Ok(Place { folder, name: path.name.clone() })
     }
 
+    /// What a file inside holds, without the lock: names are changed at once or not at all, and nothing is made for a look.
+    pub(super) fn look(root: &Path, path: &Inside) -> io::Result<Option<Stamp>> {
+        let mut folder = File::open(root)?;
+        for part in &path.folders {
+            folder = match Self::descend(&folder, part, None) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                below => below?,
+            };
+        }
+        Place { folder, name: path.name.clone() }.stamp()
+    }
+
     fn descend(folder: &File, name: &str, create: Option<Mode>) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match (openat(folder, name, flags, Mode::empty()), create) {

@@ -24,11 +24,12 @@ use url::Url;
 use self::classify::{Class, status_failure};
 use self::exchange::{Clients, Connections, Exchange, Request, read_body};
 use super::answer::{Answer, AnswerHead};
+use super::capture::Capture;
 use super::output::{DETAIL_BYTES_MAX, EXPRESSION_BYTES_MAX, Output, capped};
 use super::scope::Environment;
 use super::{Broken, BuildError, template_failed};
 use crate::spec::{HttpBody, HttpSpec};
-use crate::template::{Expr, Scope};
+use crate::template::{EvalError, Scope};
 use crate::tool::Invocation;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -78,12 +79,12 @@ impl HttpAction {
         })
     }
 
-    pub(super) async fn invoke(&self, invocation: &Invocation) -> Outcome {
+    pub(super) async fn invoke(&self, invocation: &Invocation, capture: Option<&Capture>) -> Outcome {
         let scope = self.environment.scope(invocation);
-        Broken::outcome(self.attempt(invocation, &scope).await)
+        Broken::outcome(self.attempt(invocation, &scope, capture).await)
     }
 
-    async fn attempt(&self, invocation: &Invocation, scope: &Scope) -> Result<Success, Broken> {
+    async fn attempt(&self, invocation: &Invocation, scope: &Scope, capture: Option<&Capture>) -> Result<Success, Broken> {
         let request = self.request(invocation, scope).map_err(Broken::Before)?;
         let mut response = self.exchange().send(request).await?;
         let class = self.class(&response);
@@ -92,13 +93,23 @@ impl HttpAction {
             return Err(if class == Class::Unknown { Broken::After(failure) } else { Broken::Before(failure) });
         }
         let max = invocation.result_bytes_max;
-        let kept_max = if self.spec.result.is_some() { max.max(EXPRESSION_BYTES_MAX) } else { max };
-        let mut body = Output::new(kept_max);
+        let looked_at = self.spec.result.is_some() || capture.is_some();
+        let mut body = Output::new(if looked_at { max.max(EXPRESSION_BYTES_MAX) } else { max });
         read_body(&mut response, &mut body).await?;
-        Ok(match &self.spec.result {
-            Some(result) if body.whole().is_some() => picked(result, Answer::new(head(&response), body), &self.environment, invocation),
-            _ => body.into_success(max),
-        })
+        if !looked_at {
+            return Ok(body.into_success(max));
+        }
+        let answer = Answer::new(head(&response), body);
+        let picked = self.spec.result.as_ref().filter(|_| answer.output().whole().is_some());
+        let picked = picked.map(|result| result.eval_json(&answer.scope(self.environment.scope(invocation))));
+        let result = if let Some(Ok(picked)) = &picked { picked.clone() } else { answer.output().value() };
+        let state_changed = capture.and_then(|capture| capture.of_answer(invocation, &result, &answer));
+        let success = match picked {
+            Some(Ok(json)) => capped(json, max),
+            Some(Err(error)) => not_picked(answer, &error, max),
+            None => answer.into_output().into_success(max),
+        };
+        Ok(Success { state_changed, ..success })
     }
 
     /// The answer to a question. `Err` says why there is none.
@@ -180,17 +191,11 @@ impl HttpAction {
     }
 }
 
-/// The result by the tool's expression. One that fails cannot undo what happened: all of the answer is kept instead, and flagged.
-fn picked(result: &Expr, answer: Answer, environment: &Environment, invocation: &Invocation) -> Success {
-    let max = invocation.result_bytes_max;
-    match result.eval_json(&answer.scope(environment.scope(invocation))) {
-        Ok(json) => capped(json, max),
-        Err(error) => {
-            let mut success = answer.into_output().into_success(max);
-            success.flags.push(Flag::OutputSchemaViolated(format!("the result could not be picked out of the answer: {error}")));
-            success
-        }
-    }
+/// The tool's expression failed on the answer. That cannot undo what happened: all of the answer is kept instead, and flagged.
+fn not_picked(answer: Answer, error: &EvalError, max: usize) -> Success {
+    let mut success = answer.into_output().into_success(max);
+    success.flags.push(Flag::OutputSchemaViolated(format!("the result could not be picked out of the answer: {error}")));
+    success
 }
 
 fn head(response: &Response) -> AnswerHead {

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::policy::Jitter;
+use counterfoil_core::run::confirm::{OnDrift, When};
 use counterfoil_core::run::plan::{Join, OnFailure, Shape};
 
 use super::{EXAMPLES, FULL, good};
 use crate::template::Scope;
-use crate::workflow::{Confirm, Nap, RETAIN, StepSpec, WaitFor, Workflow};
+use crate::workflow::{Nap, RETAIN, StepSpec, WaitFor, Workflow};
 
 /// The one in the design.
 const TRIP: &str = r#"
@@ -65,10 +66,11 @@ fn a_full_file_is_read_whole() {
     assert_eq!((workflow.timeout, workflow.effects_max), (Some(Duration::from_secs(7200)), Some(50)));
     assert_eq!(workflow.tools.as_ref().unwrap().iter().map(|t| t.as_str()).collect::<Vec<_>>(), ["a", "b", "c/d"]);
     assert_eq!(workflow.retain, Duration::from_secs(7 * 86_400));
+    assert_eq!((workflow.confirm.when, workflow.confirm.on_drift()), (None, OnDrift::Human));
     assert!(workflow.input.is_some() && workflow.output.is_some());
 
     let StepSpec::Tool(one) = step(&workflow, "one") else { panic!() };
-    assert_eq!((one.tool.as_str(), one.confirm), ("a", Confirm::Always));
+    assert_eq!((one.tool.as_str(), one.confirm.when(), one.confirm.on_drift()), ("a", When::Always, OnDrift::Strict));
     let retry = one.retry.unwrap();
     assert_eq!((retry.attempts, retry.first, retry.jitter), (9, Duration::from_secs(1), Jitter::Off));
     let undo = one.undo.as_ref().unwrap();
@@ -76,7 +78,7 @@ fn a_full_file_is_read_whole() {
     let scope = Scope::new().with("input", &serde_json::json!({ "n": 4 })).with("run", &serde_json::json!({ "id": "r" }));
     assert_eq!(one.args.render(&scope).unwrap(), serde_json::json!({ "n": 4, "list": [1, "x-r", null], "deep": { "yes": true } }));
     let StepSpec::Tool(two) = step(&workflow, "two") else { panic!() };
-    assert_eq!((two.args.render(&scope).unwrap(), two.confirm), (serde_json::json!({}), Confirm::Never));
+    assert_eq!((two.args.render(&scope).unwrap(), two.confirm.when()), (serde_json::json!({}), When::Never));
 
     let StepSpec::Decision { when } = step(&workflow, "choose") else { panic!() };
     assert_eq!(when.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{EXAMPLES, FULL, parse};
-use crate::config::{policy, tree};
+use crate::config::{confirm, policy, tree};
 use crate::workflow::{act, inside, read, steps};
 
 const SCHEMA: &str = include_str!("../../../../../docs/workflow.schema.json");
@@ -113,6 +113,7 @@ fn the_schema_names_the_fields_the_reader_knows() {
     check("/$defs/map", inside::MAP);
     check("/$defs/scope", inside::SCOPE);
     check("/$defs/retry/anyOf/1", policy::RETRY);
+    check("/$defs/confirm/anyOf/1", confirm::CONFIRM);
     // Exactly one kind, and what belongs to a tool only beside one.
     let kinds: Vec<&str> =
         schema["$defs"]["step"]["oneOf"].as_array().unwrap().iter().map(|k| k["required"][0].as_str().unwrap()).collect();

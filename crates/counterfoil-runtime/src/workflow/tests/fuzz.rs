@@ -8,7 +8,7 @@ use crate::workflow::Workflow;
 
 /// Pieces that mean something to some part of the reader. Words in a text: as a list they would be longer than the tests.
 const WORDS: &str = "workflow steps id needs tool args undo retry confirm decision when then else parallel join branches map over as \
-    concurrency scope budget effects tools sleep wait signal approval correlation otherwise call input output timeout on_failure retain \
+    concurrency scope budget effects tools sleep wait signal approval correlation otherwise call input output timeout on_failure retain subject \
     one two three b1 each row cell came a b all any continue 10s 0 5 -1 true off null ~ ${ } ${steps.one.result} ${steps} ${item} ${env.X} \
     steps.two.result &a *a << !!str \" ' # --- ? | é 💥 \u{feff} \u{0} [ ] { , - :";
 const SPACES: &[&str] = &["\n", "\n  ", "\n  - ", "\n    ", "\n      - ", ": ", ", ", "[", "]", "{ ", " }", "[[", " ", "\t", "\r\n"];

@@ -49,6 +49,13 @@ steps: [{ id: a, tool: t }]"#,
         ],
     );
     whole(
+        "workflow: w\nsubject: steps.a.result + run.id\nsteps: [{ id: a, tool: t }]",
+        &[
+            "2:10: subject: there is no `run` here: whom a run is about is known before it begins, from its `input` alone",
+            "2:10: subject: there is no `steps` here: whom a run is about is known before it begins, from its `input` alone",
+        ],
+    );
+    whole(
         "workflow: w\nsteps: [{ id: a, tool: t }]\n---\nworkflow: v",
         &["3:1: a second document (---) starts here; a workflow file has one"],
     );

@@ -112,3 +112,36 @@ async fn an_edited_receipt_breaks_its_chain() {
     drop((from, to));
     found(&lab, "sqlite:forged.db", "record 2 of stream", "does not follow the one before it");
 }
+
+/// A summary that was written together with its checksum: only what follows from the entries tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_of_runs_and_effects_is_worked_out_anew() {
+    use counterfoil_core::summary::StreamKind;
+    use counterfoil_store::{Batch, Position, Reach, Store, Write};
+    let lab = Lab::charging("");
+    lab.write("order.yaml", "workflow: order\nsteps:\n  - { id: pay, tool: charge, args: { cents: 5 } }\n");
+    assert_eq!(lab.run(&["run", "order.yaml", "--run", "o-1"]).code, EXIT_DONE);
+    let checked = sound(&lab, "sqlite:counterfoil.db");
+    assert_eq!((checked.at("/runs"), checked.at("/effects")), (json!(1), json!(1)));
+    let from = counterfoil_store::sqlite::Sqlite::open(lab.ledger(), Default::default()).expect("the ledger");
+    let records = from.tail(Position(0), 10_000).await.expect("the ledger");
+    for (name, lie) in [("same", None), ("run", Some(StreamKind::Run)), ("effect", Some(StreamKind::Effect))] {
+        let to = counterfoil_store::sqlite::Sqlite::open(lab.path(&format!("{name}.db")), Default::default()).expect("a new ledger");
+        for mut recorded in records.clone() {
+            let ended = matches!(recorded.summary.state, "completed" | "done");
+            if ended && lie == Some(recorded.summary.kind) {
+                recorded.summary.state = "failed";
+            }
+            let expected = to.load(recorded.stream, Reach::Newest(0)).await.expect("the new ledger").version;
+            let (at, body) = (recorded.record.at, recorded.record.body);
+            let write = Write { stream: recorded.stream, expected, at, body, summary: recorded.summary };
+            to.append(&Batch { writes: vec![write] }).await.expect("a record");
+        }
+        drop(to);
+        let url = format!("sqlite:{name}.db");
+        match lie {
+            None => assert_eq!(sound(&lab, &url).at("/state"), checked.at("/state"), "the same entries give the same state"),
+            Some(_) => drop(found(&lab, &url, "position", "another summary than follows from the entries")),
+        }
+    }
+}

@@ -5,6 +5,7 @@
 
 mod breaking;
 mod cutting;
+mod injecting;
 mod killing;
 mod lending;
 mod limiting;
@@ -26,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Looks until it is so.
 #[track_caller]
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {

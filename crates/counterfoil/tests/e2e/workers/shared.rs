@@ -53,6 +53,33 @@ impl Shared {
         }
     }
 
+    pub fn pid(&self) -> u32 {
+        match &self.database {
+            Database::None => panic!("a file is no process"),
+            Database::Postgres(server, _) => server.pid(),
+            Database::Redis(server) => server.lock().expect("no panic").pid(),
+        }
+    }
+
+    /// Serving, whatever happened to it.
+    pub fn revive(&self) {
+        match &self.database {
+            Database::None => {}
+            // It starts its own sessions again; down and up, so that it is surely whole.
+            Database::Postgres(..) => {
+                self.down();
+                self.up();
+            }
+            Database::Redis(server) => {
+                let mut server = server.lock().expect("no panic");
+                if server.is_dead() {
+                    server.bury();
+                    server.start();
+                }
+            }
+        }
+    }
+
     /// The ledger as it is found through a proxy.
     pub fn url_at(&self, port: u16) -> String {
         match &self.database {
