@@ -132,7 +132,7 @@ fn in_doubt(effect: &Effect, doubt: &Doubt, conditions: &Conditions<'_>) -> Deci
     let now = conditions.now;
     let policy = conditions.policy;
     if conditions.can_probe && conditions.series.probes < PROBES_PER_CALL_MAX {
-        let settled = probe_from(policy, doubt.since, doubt.claimed);
+        let settled = probe_from(policy, doubt.since, sent_by(effect, doubt, policy));
         return if settled <= now { Decision::Probe } else { Decision::Wait { until: settled } };
     }
     let attempts_left = !conditions.series.is_over(&policy.retry, now) && doubt.not_before < conditions.series.deadline;
@@ -142,11 +142,27 @@ fn in_doubt(effect: &Effect, doubt: &Doubt, conditions: &Conditions<'_>) -> Deci
     Decision::Hold(Hold::Doubt)
 }
 
-/// From when on the world's word counts about an attempt that was claimed then and not heard of since: before that, what it sent may still be under way.
-pub fn probe_from(policy: &Policy, since: Timestamp, claimed: Timestamp) -> Timestamp {
+/// From when on the world's word counts about an attempt that was sent by then and not heard of since: before that, it may still be under way.
+pub fn probe_from(policy: &Policy, since: Timestamp, sent: Timestamp) -> Timestamp {
     match policy.settle_after {
         Some(delay) => since + delay,
-        None => since.max(claimed + policy.timeout),
+        None => since.max(sent + policy.timeout),
+    }
+}
+
+/// How long after its claim an attempt may still be sent, by a worker that was slow to hear that the claim is durable. Later than that it is not sent at all.
+pub fn send_within(lease: Duration) -> Duration {
+    lease / 3
+}
+
+/// By when the attempt in doubt was sent, if at all.
+fn sent_by(effect: &Effect, doubt: &Doubt, policy: &Policy) -> Timestamp {
+    let lent = effect.opened.as_ref().is_some_and(|opened| opened.lent);
+    match doubt.sent {
+        Some(sent) => sent,
+        // A client sends when it likes, as long as its permit holds.
+        None if lent => doubt.since,
+        None => doubt.since.min(doubt.claimed + send_within(policy.lease)),
     }
 }
 
@@ -242,7 +258,7 @@ mod tests {
     #[test]
     fn a_repeat_keeps_to_the_deadline() {
         let policy = Policy { repeat: crate::policy::Repeat::Keyed, ..Policy::default() };
-        let doubt = effect([claimed(), finished(Ended::Unknown { failure: later(), not_before: NOW })]);
+        let doubt = effect([claimed(), finished(Ended::Unknown { failure: later(), not_before: NOW, sent: None })]);
         let with = |attempts, now| {
             let base = conditions(&policy);
             decide(&doubt, &Conditions { now, series: Series { attempts, ..base.series }, ..base })
@@ -341,7 +357,7 @@ mod tests {
     #[test]
     fn the_world_is_asked_once_it_had_time_and_once_per_call() {
         let policy = Policy { settle_after: Some(Duration::from_secs(3)), ..Policy::default() };
-        let doubt = effect([claimed(), finished(Ended::Unknown { failure: later(), not_before: NOW })]);
+        let doubt = effect([claimed(), finished(Ended::Unknown { failure: later(), not_before: NOW, sent: None })]);
         let with = |probes, seconds| {
             let base = Conditions { can_probe: true, ..conditions(&policy) };
             let now = NOW + Duration::from_secs(seconds);

@@ -171,6 +171,8 @@ pub struct Doubt {
     pub since: Timestamp,
     /// When the attempt in doubt was claimed: it was dispatched after that.
     pub claimed: Timestamp,
+    /// By when it was dispatched, if whoever did it could still say so.
+    pub sent: Option<Timestamp>,
     pub attempt: u32,
     pub fence: Fence,
     pub failure: Failure,
@@ -313,7 +315,8 @@ impl Facts {
             (State::Running(claim), Entry::Finished(finished)) if finished.fence == claim.fence => self.finished_state(claim, finished),
             (State::Running(claim), Entry::Lost { fence, at, why }) if fence == claim.fence => {
                 let failure = Failure::of_dependency("worker_lost", why);
-                self.doubt_state(claim, at, failure, at)
+                let doubt = Doubt::new(&claim, at, failure, at);
+                self.doubt_state(claim, doubt)
             }
             (State::InDoubt(doubt), Entry::Probed { at, answer }) => self.probed_state(doubt, at, answer),
             (State::InDoubt(doubt), Entry::Resolved { at, verdict, receipt, by, why }) => match verdict {
@@ -450,13 +453,15 @@ impl Facts {
             (Ended::Retry { failure, not_before, receipt }, _) => {
                 State::Retrying(Retrying { failure, at: ended, attempt, not_before, receipt })
             }
-            (Ended::Unknown { failure, not_before }, _) => self.doubt_state(claim, ended, failure, not_before),
+            (Ended::Unknown { failure, not_before, sent }, _) => {
+                let doubt = Doubt { sent, ..Doubt::new(&claim, ended, failure, not_before) };
+                self.doubt_state(claim, doubt)
+            }
         }
     }
 
-    fn doubt_state(&mut self, claim: Claim, since: Timestamp, failure: Failure, not_before: Timestamp) -> State {
+    fn doubt_state(&mut self, claim: Claim, doubt: Doubt) -> State {
         self.before = None;
-        let doubt = Doubt::new(&claim, since, failure, not_before);
         self.silent.push(claim);
         State::InDoubt(doubt)
     }
@@ -640,6 +645,7 @@ impl Doubt {
         Self {
             since,
             claimed: claim.at,
+            sent: None,
             attempt: claim.attempt,
             fence: claim.fence,
             failure,

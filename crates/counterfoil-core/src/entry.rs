@@ -182,8 +182,13 @@ pub enum Ended {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         receipt: Option<ReceiptId>,
     },
-    /// It may have happened. `not_before` is when a repeatable tool may be dispatched again.
-    Unknown { failure: Failure, not_before: Timestamp },
+    /// It may have happened. `not_before` is when a repeatable tool may be dispatched again; by `sent` it had been dispatched.
+    Unknown {
+        failure: Failure,
+        not_before: Timestamp,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sent: Option<Timestamp>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

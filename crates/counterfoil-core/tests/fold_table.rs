@@ -358,7 +358,7 @@ fn entry(text: &str) -> Entry {
         ("finished", "failed") => finished(Ended::Failed { failure: rejected(), receipt: receipt(11) }),
         ("finished", "retry") => finished(Ended::Retry { failure: later(), not_before: EXPIRES, receipt: None }),
         ("finished", "over") => finished(Ended::Retry { failure: later(), not_before: EXPIRES, receipt: Some(receipt(13)) }),
-        ("finished", "unknown") => finished(Ended::Unknown { failure: later(), not_before: EXPIRES }),
+        ("finished", "unknown") => finished(Ended::Unknown { failure: later(), not_before: EXPIRES, sent: None }),
         ("late", "done") => late(LateOutcome::Done { result: result("2"), flags: Vec::new(), state_changed: None, undo: None }),
         ("late", "not_done") => late(LateOutcome::NotDone(Failure { retry_after_ms: Some(5), ..later() })),
         ("late", "rejected") => late(LateOutcome::NotDone(rejected())),

@@ -33,6 +33,8 @@ pub(crate) struct Concluding {
     pub invocation: Invocation,
     pub series: Series,
     pub outcome: Outcome,
+    /// By when it was sent, if it was sent from here.
+    pub sent: Option<Timestamp>,
     pub salt: Option<Salt>,
     pub jitter: f64,
 }
@@ -59,7 +61,7 @@ impl Concluding {
             }
             Outcome::Unknown(failure) => {
                 let next = retry::next(&policy.retry, self.series, &failure, now, self.jitter);
-                Ended::Unknown { failure, not_before: next.not_before }
+                Ended::Unknown { failure, not_before: next.not_before, sent: self.sent }
             }
         };
         Ending { outcome, evidence: late }

@@ -185,7 +185,8 @@ impl Inner {
         let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
         let span = trace::attempt_span(attempt.number, attempt.fence, task.trace.as_ref(), trace.as_ref());
         let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, sent_key, attempt.number, permit.stop()) };
-        let attempting = execute::attempt(&permit, self.clock.latest(), &*task.tool.tool, invocation.clone());
+        let sent = self.clock.latest();
+        let attempting = execute::attempt(&permit, sent, &*task.tool.tool, invocation.clone());
         let outcome = match span.is_disabled() {
             true => attempting.await,                                     // the world changes
             false => Box::pin(attempting).instrument(span.clone()).await, // the same, told of
@@ -198,6 +199,7 @@ impl Inner {
             invocation,
             series: task.series,
             outcome,
+            sent: Some(sent),
             salt: self.salt.get().cloned(),
             jitter: self.fresh.jitter(),
         };

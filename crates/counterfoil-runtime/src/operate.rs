@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use counterfoil_core::breaker::{Breaker, Phase};
 use counterfoil_core::call::undo_key;
-use counterfoil_core::decide::probe_from;
+use counterfoil_core::decide::{probe_from, send_within};
 use counterfoil_core::effect::{Done, Effect, State};
-use counterfoil_core::entry::{Entry, Verdict};
+use counterfoil_core::entry::{Claim, Entry, Verdict};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::{Call, Caller, EffectKey, Failure, Json, Tenant, Timestamp};
 use counterfoil_store::Write;
@@ -374,8 +374,12 @@ impl Runtime {
     pub(crate) async fn asked_from(&self, effect: &Effect) -> Result<Option<Timestamp>, LedgerError> {
         let State::Cancelled { at, .. } = &effect.state else { return Ok(None) };
         let Some(task) = self.recorded_task(effect).await?.filter(|task| task.tool.tool.can_probe()) else { return Ok(None) };
-        let claimed = effect.silent.iter().map(|claim| claim.at).max().unwrap_or(*at);
-        Ok(Some(probe_from(&task.tool.policy, *at, claimed).max(self.may_report_until(effect))))
+        let policy = &task.tool.policy;
+        let lent = effect.opened.as_ref().is_some_and(|opened| opened.lent);
+        // Whoever claimed it may have sent it before hearing that it was cancelled.
+        let sent = |claim: &Claim| if lent { claim.lease_until } else { claim.at + send_within(policy.lease) };
+        let sent = effect.silent.iter().map(sent).max().unwrap_or(*at);
+        Ok(Some(probe_from(policy, *at, sent).max(self.may_report_until(effect))))
     }
 
     /// Until then whoever ran it may still be at it, and say what came of it: nobody else is asked before.

@@ -19,7 +19,7 @@ use counterfoil_core::{EffectKey, StreamId};
 use counterfoil_runtime::{Answer, Status};
 
 use crate::runs::{Script, Step};
-use crate::state::Micros;
+use crate::state::{Life, Micros};
 use crate::tools::Kind;
 use crate::world::{Request, World};
 
@@ -59,7 +59,23 @@ struct Told {
     /// Its key answers no more.
     expired: bool,
     /// The last time somebody was told that nothing was done.
-    denied: Option<Micros>,
+    denied: Option<Asking>,
+}
+
+/// A question on its way to its answer: what is answered was true at some moment in between.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking {
+    /// Who was asked.
+    pub life: Life,
+    pub since: Micros,
+    pub until: Micros,
+}
+
+impl Asking {
+    /// Whether a request was part of what the answer is about. What another process sent in the meantime need not be.
+    fn covers(&self, request: &Request) -> bool {
+        request.at < self.since || (request.life == self.life && request.at < self.until)
+    }
 }
 
 impl Checker {
@@ -95,15 +111,15 @@ impl Checker {
         if (kind.is_once() || kind == Kind::Send) && count > 1 {
             self.violated(format!("{kind:?} {subject} was done {count} times"));
         }
-        let set_out = world.requests[act.request].at;
-        let denied = self.told.get(subject).and_then(|told| told.denied).filter(|at| set_out < *at);
+        let request = &world.requests[act.request];
+        let denied = self.told.get(subject).and_then(|told| told.denied).filter(|asking| asking.covers(request));
         if denied.is_some() && kind.changes_the_world() {
             self.violated(format!("{kind:?} {subject} was done by a request of which somebody had been told that it did nothing"));
         }
     }
 
     /// A caller is answered.
-    pub fn answered(&mut self, world: &World, kind: Kind, subject: &Subject, answer: &Answer, now: Micros) {
+    pub fn answered(&mut self, world: &World, kind: Kind, subject: &Subject, answer: &Answer, asking: Asking) {
         let code = answer.error.as_ref().map_or("", |error| error.code.as_str());
         self.receipts.extend(answer.receipt.map(|receipt| (subject.tenant.clone(), receipt.0)));
         let told = self.told.entry(subject.clone()).or_default();
@@ -117,20 +133,20 @@ impl Checker {
                 match &told.success {
                     Some((first, _)) if first != data => wrong.push(format!("was told {data}, and {first} before")),
                     Some(_) => {}
-                    None => told.success = Some((data.to_owned(), now)),
+                    None => told.success = Some((data.to_owned(), asking.until)),
                 }
                 if let Some(end) = &told.end {
                     wrong.push(format!("was told a result, and {end} before"));
                 }
             }
-            _ if told.success.is_some() && !unavailable(code) && !(code == "key_expired" && kind == Kind::Note) => {
+            _ if told.success.as_ref().is_some_and(|(_, at)| *at < asking.since) && !unavailable(code) && !(code == "key_expired" && kind == Kind::Note) => {
                 wrong.push(format!("was told {} {code}, and a result before", answer.status.word()));
             }
             _ => {}
         }
         if matches!(answer.outcome, "retryable_failure" | "permanent_failure") && kind.changes_the_world() {
-            told.denied = Some(now);
-            if world.requests.iter().any(|request| request.subject == *subject && request.acted) {
+            told.denied = Some(asking);
+            if world.requests.iter().any(|request| request.subject == *subject && request.acted && asking.covers(request)) {
                 wrong.push(format!("was told {} {code}: nothing was done; and it was", answer.status.word()));
             }
         }

@@ -14,7 +14,7 @@ use counterfoil_runtime::{Answer, Operator, Resolution, Runtime, Status};
 use counterfoil_store::Query;
 
 use crate::bugs::Bug;
-use crate::checker::Subject;
+use crate::checker::{Asking, Subject};
 use crate::marks::Mark;
 use crate::runs::Script;
 use crate::state::{Hub, Life, Micros, State};
@@ -47,7 +47,10 @@ pub fn caller() -> Caller {
 impl Desk {
     /// Asks, and goes away after a while, if it is impatient.
     pub async fn ask(self, asked: Asked, patience: Option<Micros>) {
-        let call = self.hub.lock().bent(&asked.call);
+        let (call, since) = {
+            let mut state = self.hub.lock();
+            (state.bent(&asked.call), state.now)
+        };
         let asking = self.runtime.call(call);
         let answer = match patience {
             None => asking.await,
@@ -56,7 +59,7 @@ impl Desk {
                 Err(_) => return self.hub.lock().mark(Mark::CallerLeft),
             },
         };
-        self.hub.lock().answered(self.life, &asked, answer);
+        self.hub.lock().answered(self.life, &asked, answer, since);
     }
 
     pub async fn cancel(self, asked: Asked) {
@@ -191,7 +194,7 @@ impl Asked {
 }
 
 impl State {
-    fn answered(&mut self, life: Life, asked: &Asked, answer: Answer) {
+    fn answered(&mut self, life: Life, asked: &Asked, answer: Answer, since: Micros) {
         if !self.is_alive(life) {
             return;
         }
@@ -225,8 +228,8 @@ impl State {
         if answer.status == Status::Success && self.world.acts.iter().any(twin) {
             self.mark(Mark::TwoTenantsOneKey);
         }
-        let now = self.now;
-        self.checker.answered(&self.world, *kind, subject, &answer, now);
+        let asking = Asking { life, since, until: self.now };
+        self.checker.answered(&self.world, *kind, subject, &answer, asking);
     }
 
     fn approves(&mut self) -> bool {

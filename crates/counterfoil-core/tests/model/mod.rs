@@ -577,7 +577,7 @@ impl Model {
             }
             Outcome::Unknown(failure) => {
                 let not_before = next(&failure).not_before;
-                Ended::Unknown { failure, not_before }
+                Ended::Unknown { failure, not_before, sent: None }
             }
         }
     }

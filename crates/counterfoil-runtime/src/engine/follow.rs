@@ -1,21 +1,32 @@
 //! What a call tells the run whose step it is: the end of the step is in the same append as the outcome of its effect, and so is the claim of the next.
 //!
 //! Where that cannot be (another record of the run is on its way, someone else wrote to it) the outcome is recorded alone, and the run's driver finds
-//! it: the effect's own stream is the truth about the effect.
+//! it: the effect's own stream is the truth about the effect. A step that ends with an effect that could still be claimed takes that along: what a run
+//! has judged does not happen afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use counterfoil_core::ids::Digest32;
 use counterfoil_core::run::ending::step_end;
-use counterfoil_core::run::entry::RunEntry;
+use counterfoil_core::run::entry::{RunEntry, StepEnd};
 use counterfoil_core::run::flow::Progress;
-use counterfoil_core::{Effect, StepPath};
+use counterfoil_core::{Effect, Entry, StepPath};
 
 use super::advance::{Advanced, advance};
 use super::book::{Book, Carried};
+use super::live::{AGAIN_MIN, What};
+use super::unwind::THE_RUN;
 use crate::conclude::Concluding;
-use crate::ledger::{Along, Ledger, LedgerError, Permit, Reported};
+use crate::ledger::{Along, Ledger, LedgerError, Permit, Reported, Sealed, next_receipt};
+use crate::operate::Operator;
 use crate::runtime::Runtime;
+
+/// Whether the claim of what comes next goes along.
+enum Ahead {
+    Yes,
+    No,
+}
 
 pub(crate) struct Follow {
     pub runtime: Runtime,
@@ -70,10 +81,44 @@ impl Follow {
         self.book.lock().lost_with(&self.step, &self.runtime, error);
     }
 
+    /// Ends a step with an effect that somebody might still claim: from the same record on nobody can. What is tried no more by its run is not tried at all.
+    pub(super) async fn give_up(&self, effect: &Effect, how: StepEnd) -> What {
+        let (runtime, now) = (&self.runtime, self.runtime.now());
+        let again = |why: &str| What::Held { until: now + AGAIN_MIN, why: why.to_owned() };
+        let Along { writes, .. } = self.told(how, Ahead::No);
+        if writes.is_empty() {
+            return again("the run is being written to");
+        }
+        let operator = Operator::new(THE_RUN, format!("step {} does not try it any more", self.step));
+        let cancelled = Entry::Cancelled { at: now, by: operator.by.clone(), why: operator.why.clone(), receipt: next_receipt(effect) };
+        let result = Digest32::of(operator.why.as_bytes());
+        let sealed = Sealed { outcome: "cancelled", result, said: Some(operator.said()), started: now, ended: now };
+        match runtime.inner.ledger.record_with(effect, vec![cancelled], Some(sealed), |_| writes).await {
+            Ok(_) => {
+                self.book.lock().arrived_with(&self.step, None);
+                What::Recorded
+            }
+            Err(error) => {
+                self.lost(&error);
+                match error {
+                    LedgerError::Conflict | LedgerError::BesideTaken { .. } => again("another worker is at it"),
+                    error => What::Failed(error.into()),
+                }
+            }
+        }
+    }
+
     /// The run's record of the end of this step and of all that follows from it, if the effect's end is the step's.
     fn ended(&self, after: &Effect, concluding: &Concluding) -> Along {
         let over = concluding.is_last(after);
-        let Some(how) = step_end(after).filter(|_| over) else { return Along::default() };
+        match step_end(after).filter(|_| over) {
+            Some(how) => self.told(how, Ahead::Yes),
+            None => Along::default(),
+        }
+    }
+
+    /// Empty: the run cannot be written to now.
+    fn told(&self, how: StepEnd, ahead: Ahead) -> Along {
         let now = self.runtime.now();
         let mut advanced = Advanced::default();
         let mut pages = self.book.lock();
@@ -92,7 +137,8 @@ impl Follow {
         });
         match write {
             Ok(Some(write)) => {
-                let (ahead, claiming) = self.runtime.ahead(&advanced).unzip();
+                let ahead = if let Ahead::Yes = ahead { self.runtime.ahead(&advanced) } else { None };
+                let (ahead, claiming) = ahead.unzip();
                 pages.carried = Some(Carried { step: self.step.clone(), advanced, ahead });
                 Along { writes: vec![write], claiming }
             }

@@ -39,7 +39,7 @@ use crate::workflow::{StepSpec, Workflow};
 /// A wait that is shorter is waited out here; for a longer one the run is let go.
 const NAP_MAX: Duration = Duration::from_secs(2);
 /// How long until a step that was not let through (a breaker, a limit) is tried again: at least, and at most.
-const AGAIN_MIN: Duration = Duration::from_millis(200);
+pub(super) const AGAIN_MIN: Duration = Duration::from_millis(200);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// How long until a step that a person must decide about is looked at again. Their word stirs the run before that.
 const HELD_LOOK: Duration = Duration::from_secs(60);
@@ -488,7 +488,7 @@ impl Runtime {
     }
 
     /// Makes a step's call, and says what came of it as far as the run does not know yet.
-    pub(super) async fn call_step(&self, book: &Book, prepared: Prepared) -> What {
+    pub(super) async fn call_step(&self, book: &Arc<Book>, prepared: Prepared) -> What {
         let started = Instant::now();
         let Prepared { step, mut task } = prepared;
         let (key, tool) = (task.key, task.tool.clone());
@@ -512,7 +512,7 @@ impl Runtime {
             && failed.receipt.is_some()
             && let Some(how) = step_end(&effect)
         {
-            return What::Ended(how);
+            return self.given_up(book, step, &effect, how).await;
         }
         task.trace = self.inner.below(None);
         let told = match task.held {
@@ -524,9 +524,16 @@ impl Runtime {
             return What::Recorded;
         }
         match self.inner.ledger.load(key).await {
-            Ok(effect) => self.step_said(&effect, answer, tool.policy.retry.attempts),
+            Ok(effect) => match self.step_said(&effect, answer, tool.policy.retry.attempts) {
+                What::Ended(how) if matches!(effect.state, State::Retrying(_) | State::Ready) => self.given_up(book, step, &effect, how).await,
+                what => what,
+            },
             Err(error) => What::Failed(error.into()),
         }
+    }
+
+    async fn given_up(&self, book: &Arc<Book>, step: StepPath, effect: &Effect, how: StepEnd) -> What {
+        Follow { runtime: self.clone(), book: book.clone(), step }.give_up(effect, how).await
     }
 
     /// What the effect and the answer mean for the step.

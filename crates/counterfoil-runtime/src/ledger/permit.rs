@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use counterfoil_core::decide::send_within;
 use counterfoil_core::entry::Claim;
 use counterfoil_core::{Effect, EffectKey, Entry, Fence, Timestamp};
 use tokio::sync::Mutex;
@@ -51,9 +52,11 @@ impl Permit {
         Self(holding)
     }
 
-    /// Whether the world may still be touched under this permit. A worker that was paused since its claim finds out here.
+    /// Whether the world may still be touched under this permit. A worker that was paused since its claim finds out here. So does one that heard late that
+    /// its claim is durable: whoever asks the world about a silent attempt counts on its having been sent soon.
     pub fn holds(&self, now: Timestamp) -> bool {
-        !self.0.lease.lost.load(Ordering::SeqCst) && now < self.0.lease.until()
+        let Holding { lease, started, .. } = &self.0;
+        !lease.lost.load(Ordering::SeqCst) && now < lease.until() && now <= *started + send_within(lease.length)
     }
     pub fn stop(&self) -> Stop {
         self.0.lease.stop.clone()
