@@ -75,8 +75,17 @@ pub struct Facts {
     pub past: Vec<Fence>,
     /// What the running claim was made on: a release goes back to it, and a doubt in it is not closed by an attempt that did nothing.
     pub before: Option<Box<State>>,
+    /// Who cancelled it. It did happen, and was undone: its callers are told the same as before that.
+    pub cancelled: Option<Box<Cancel>>,
     /// What its records are stored under: of the reader, not of the entries.
     pub veil: Option<Arc<Veil>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cancel {
+    pub by: String,
+    pub why: String,
+    pub receipt: ReceiptId,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -262,6 +271,7 @@ impl Facts {
             flushed: 0,
             past: Vec::new(),
             before: None,
+            cancelled: None,
             veil: None,
         }
     }
@@ -367,8 +377,11 @@ impl Facts {
             },
             (State::Failed { .. } | State::Retrying(_), Entry::Reopened { .. }) => State::Ready,
             (State::Done(done), Entry::UndoStarted { at, undo, .. })
-            | (State::UndoFailed { done, .. }, Entry::UndoStarted { at, undo, .. })
-            | (State::Cancelled { late: Some(done), .. }, Entry::UndoStarted { at, undo, .. }) => State::Undoing { done, undo, since: at },
+            | (State::UndoFailed { done, .. }, Entry::UndoStarted { at, undo, .. }) => State::Undoing { done, undo, since: at },
+            (State::Cancelled { late: Some(done), by, why, receipt, .. }, Entry::UndoStarted { at, undo, .. }) => {
+                self.cancelled = Some(Box::new(Cancel { by, why, receipt }));
+                State::Undoing { done, undo, since: at }
+            }
             (State::Undoing { done, undo, .. }, Entry::UndoFinished { at, undo: finished, failure, .. }) if finished == undo => {
                 match failure {
                     None => State::Undone { done, undo, at },

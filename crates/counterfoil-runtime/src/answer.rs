@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use counterfoil_core::decide::{Hold, Refusal};
-use counterfoil_core::effect::{Done, Effect, State, WorldSemantics};
+use counterfoil_core::effect::{Cancel, Done, Effect, State, WorldSemantics};
 use counterfoil_core::outcome::{Failure, Flag};
 use counterfoil_core::receipt::ReceiptId;
 use counterfoil_core::{EffectKey, Json, Timestamp};
@@ -205,10 +205,18 @@ fn successful(blank: Answer, done: Done) -> Answer {
     }
 }
 
+fn cancelled(blank: Answer, by: &str, why: &str, receipt: ReceiptId) -> Answer {
+    let error = AnswerError::new("cancelled", format!("cancelled by {by}: {why}"));
+    Answer { status: Status::Cancelled, error: Some(error), receipt: Some(receipt), ..blank }
+}
+
 fn recorded(blank: Answer, effect: &Effect, now: Timestamp) -> Answer {
     match &effect.state {
         State::Done(done) | State::Undoing { done, .. } | State::Undone { done, .. } | State::UndoFailed { done, .. } => {
-            successful(blank, done.clone())
+            match effect.cancelled.as_deref() {
+                Some(Cancel { by, why, receipt }) => cancelled(blank, by, why, *receipt),
+                None => successful(blank, done.clone()),
+            }
         }
         State::Failed { failure, receipt, .. } => Answer { error: Some(failure.into()), receipt: Some(*receipt), ..blank },
         State::Retrying(failed) => {
@@ -237,10 +245,7 @@ fn recorded(blank: Answer, effect: &Effect, now: Timestamp) -> Answer {
             let error = AnswerError::new("approval_required", message).retriable(Some(expires.since(now).min(Duration::from_secs(5))));
             Answer { status: Status::WaitingApproval, error: Some(error), ..blank }
         }
-        State::Cancelled { by, why, receipt, .. } => {
-            let error = AnswerError::new("cancelled", format!("cancelled by {by}: {why}"));
-            Answer { status: Status::Cancelled, error: Some(error), receipt: Some(*receipt), ..blank }
-        }
+        State::Cancelled { by, why, receipt, .. } => cancelled(blank, by, why, *receipt),
         State::Absent | State::Flushed { .. } | State::Ready | State::Running(_) => {
             let error =
                 AnswerError::new("pending", "not finished yet; ask again with the same key").retriable(Some(Duration::from_secs(1)));

@@ -263,7 +263,8 @@ impl Runtime {
         let invocation = invocation(&task.tool, &task.call, effect.sent_key(), attempt, Stop::default());
         // The client owns the series: each attempt it asks for is one more of it, and waits as long as that.
         let series = Series { attempts: attempt, ..task.series };
-        let mut concluding = Concluding { tool: task.tool, invocation, series, outcome, sent: None, salt, jitter: self.inner.fresh.jitter() };
+        let mut concluding =
+            Concluding { tool: task.tool, invocation, series, outcome, sent: None, salt, jitter: self.inner.fresh.jitter() };
         concluding.outcome = bounded(&concluding);
         Ok(concluding)
     }

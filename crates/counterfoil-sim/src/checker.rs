@@ -69,12 +69,14 @@ pub struct Asking {
     pub life: Life,
     pub since: Micros,
     pub until: Micros,
+    /// The last attempt that it heard of.
+    pub attempt: u32,
 }
 
 impl Asking {
     /// Whether a request was part of what the answer is about. What another process sent in the meantime need not be.
     fn covers(&self, request: &Request) -> bool {
-        request.at < self.since || (request.life == self.life && request.at < self.until)
+        request.at < self.since || (request.life == self.life && request.attempt <= self.attempt)
     }
 }
 
@@ -139,7 +141,10 @@ impl Checker {
                     wrong.push(format!("was told a result, and {end} before"));
                 }
             }
-            _ if told.success.as_ref().is_some_and(|(_, at)| *at < asking.since) && !unavailable(code) && !(code == "key_expired" && kind == Kind::Note) => {
+            _ if told.success.as_ref().is_some_and(|(_, at)| *at < asking.since)
+                && !unavailable(code)
+                && !(code == "key_expired" && kind == Kind::Note) =>
+            {
                 wrong.push(format!("was told {} {code}, and a result before", answer.status.word()));
             }
             _ => {}

@@ -396,6 +396,9 @@ impl Driver {
                 let mut state = self.hub.lock();
                 state.say(|| format!("clock: set by {by} µs"));
                 state.clock_set += by;
+                if by > 0 {
+                    state.world.forget_probed();
+                }
                 state.mark(if by < 0 { Mark::ClockBack } else { Mark::ClockForward });
             }
         }

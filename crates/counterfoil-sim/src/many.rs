@@ -2,8 +2,8 @@
 //!
 //! A process that spins never lets its time go on: no simulated clock notices that. So a real one does, and the program ends with the seed's name.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::bugs::Bug;

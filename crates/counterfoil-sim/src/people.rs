@@ -143,8 +143,7 @@ impl Desk {
 
     pub async fn signal(self, run: Subject) {
         let id = RunId::new(&run.token).expect("a plain word");
-        let signal =
-            Signal { id: "go-1".into(), name: "go".into(), correlation: None, payload: Json::null(), by: "somebody".into() };
+        let signal = Signal { id: "go-1".into(), name: "go".into(), correlation: None, payload: Json::null(), by: "somebody".into() };
         use counterfoil_runtime::engine::operate::Heard;
         if let Ok(Heard::Before) = self.runtime.signal_run(&tenant(&run.tenant), &id, signal).await {
             self.hub.lock().mark(Mark::SignalTwice);
@@ -228,7 +227,7 @@ impl State {
         if answer.status == Status::Success && self.world.acts.iter().any(twin) {
             self.mark(Mark::TwoTenantsOneKey);
         }
-        let asking = Asking { life, since, until: self.now };
+        let asking = Asking { life, since, until: self.now, attempt: answer.attempt };
         self.checker.answered(&self.world, *kind, subject, &answer, asking);
     }
 

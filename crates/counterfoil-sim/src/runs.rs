@@ -52,12 +52,8 @@ const SCOPE: &[Step] = &[
     step("d", true, false, &["a"]),
     step("e", false, false, &["d"]),
 ];
-const WAITS: &[Step] = &[
-    step("a", true, true, &[]),
-    step("b", true, false, &["a"]),
-    step("d", true, false, &["b"]),
-    step("e", false, false, &["d"]),
-];
+const WAITS: &[Step] =
+    &[step("a", true, true, &[]), step("b", true, false, &["a"]), step("d", true, false, &["b"]), step("e", false, false, &["d"])];
 
 impl Script {
     pub const ALL: [Self; 4] = [Self::Saga, Self::Branches, Self::Scope, Self::Waits];

@@ -75,8 +75,15 @@ pub fn claims(batch: &Batch) -> bool {
 pub fn bends_records(bug: Bug) -> bool {
     matches!(
         bug,
-        Bug::NoFenceCheck | Bug::RerunOnExpiry | Bug::AnswerBeforeFsync | Bug::LruEviction | Bug::NoTombstone | Bug::LateResultDropped
-            | Bug::VerdictDropped | Bug::LostRaceAcknowledged | Bug::ClaimNotAwaited
+        Bug::NoFenceCheck
+            | Bug::RerunOnExpiry
+            | Bug::AnswerBeforeFsync
+            | Bug::LruEviction
+            | Bug::NoTombstone
+            | Bug::LateResultDropped
+            | Bug::VerdictDropped
+            | Bug::LostRaceAcknowledged
+            | Bug::ClaimNotAwaited
     )
 }
 
@@ -97,4 +104,3 @@ pub fn text_after<'a>(body: &'a str, mark: &str) -> Option<&'a str> {
     let begins = body.find(mark)? + mark.len();
     body[begins..].split('"').next()
 }
-

@@ -150,7 +150,9 @@ impl SimTool {
                 Err(_) => Outcome::NotDone(Failure::of_dependency("timeout", "no answer")),
             },
             Bug::EmptyResultAsNone => match self.request(&invocation).await {
-                Outcome::Done(success) if is_empty(&success.result) => Outcome::NotDone(Failure::of_dependency("no_result", "nothing came back")),
+                Outcome::Done(success) if is_empty(&success.result) => {
+                    Outcome::NotDone(Failure::of_dependency("no_result", "nothing came back"))
+                }
                 outcome => outcome,
             },
             Bug::BreakerOutsideRetry => {

@@ -45,11 +45,8 @@ impl Worker {
             let started = Instant::now();
             let store = Arc::new(SimStore { hub: hub.clone(), life });
             let clock = Arc::new(SimClock { hub: hub.clone(), life, started, born, error });
-            let mut builder = Builder::new(store)
-                .clock(clock)
-                .worker(WorkerId::new(&format!("w{life}"))?)
-                .threads(Threads::None)
-                .seed(seed);
+            let mut builder =
+                Builder::new(store).clock(clock).worker(WorkerId::new(&format!("w{life}"))?).threads(Threads::None).seed(seed);
             if let Some(heard) = heard {
                 builder = builder.heard(heard);
             }

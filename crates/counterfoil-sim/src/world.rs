@@ -88,6 +88,11 @@ impl World {
         }
     }
 
+    /// The clock is set forward: what a probe would be asked about too early is not under way at that moment (docs/adr/0023).
+    pub fn forget_probed(&mut self) {
+        self.requests.iter_mut().filter(|request| request.kind.has_probe()).for_each(|request| request.travels = false);
+    }
+
     /// Whoever looked says that nothing was done so far.
     pub fn clear(&mut self, subject: &Subject) {
         self.requests.iter_mut().filter(|request| request.subject == *subject).for_each(|request| request.cleared = true);
@@ -158,7 +163,9 @@ impl State {
         }
         request.travels = false;
         let (kind, key, life) = (request.kind, request.key, request.life);
-        if kind == Kind::Send && let Some(known) = self.world.done.get(&(kind, key)).cloned() {
+        if kind == Kind::Send
+            && let Some(known) = self.world.done.get(&(kind, key)).cloned()
+        {
             self.mark(Mark::KeyedRepeat);
             return self.answer(id, Outcome::Done(Success::new(known)));
         }

@@ -525,7 +525,9 @@ impl Runtime {
         }
         match self.inner.ledger.load(key).await {
             Ok(effect) => match self.step_said(&effect, answer, tool.policy.retry.attempts) {
-                What::Ended(how) if matches!(effect.state, State::Retrying(_) | State::Ready) => self.given_up(book, step, &effect, how).await,
+                What::Ended(how) if matches!(effect.state, State::Retrying(_) | State::Ready) => {
+                    self.given_up(book, step, &effect, how).await
+                }
                 what => what,
             },
             Err(error) => What::Failed(error.into()),

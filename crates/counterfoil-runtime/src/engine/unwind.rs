@@ -43,7 +43,15 @@ impl Runtime {
     }
 
     async fn unwind_effect(&self, key: EffectKey, operator: &Operator) -> Result<Unwound, RunError> {
-        let effect = self.settled_doubt(key).await?;
+        let mut effect = self.settled_doubt(key).await?;
+        // What did not happen shall not happen any more: somebody may be about to try it again.
+        while let State::Ready | State::WaitingApproval { .. } | State::Retrying(_) = effect.state {
+            match self.cancel(key, operator).await {
+                Ok(_) | Err(OperateError::WrongState { .. }) => effect = self.inner.ledger.load(key).await?,
+                Err(OperateError::Ledger(error)) => return Err(error.into()),
+                Err(error) => return Ok(Unwound::Dealt(Err(Failure::new("undo_refused", error.to_string())))),
+            }
+        }
         let now = self.now();
         if effect.expired {
             let failure = Failure::new("key_expired", "what is known of the effect was pruned: it cannot be undone any more");
