@@ -82,6 +82,8 @@ impl Inner {
                 Decision::Record(entry) => Box::pin(self.ledger.record(&effect, vec![entry.clone()], conclude::seal_of_fact(&entry))).await,
                 Decision::AskApproval => Box::pin(self.ask_approval(task, &effect)).await,
                 Decision::Probe => Box::pin(self.probe(task, &effect)).await,
+                // The effect was read before the run is: whoever ends the step after that writes to the effect as well, and the claim loses.
+                Decision::Execute(_) if !Box::pin(self.still_wanted(task, &effect)).await? => return Ok((effect, Ending::Recorded)),
                 Decision::Execute(attempt) if task.tool.runs() == Runs::Elsewhere => {
                     match Box::pin(self.lend(task, &effect, attempt)).await {
                         Ok(lent) => return Ok(lent),
@@ -101,6 +103,12 @@ impl Inner {
                 Err(error) => return Err(error),
             };
         }
+    }
+
+    /// Whether the run wants it done whose step it is, where somebody else than its driver goes on with it.
+    async fn still_wanted(&self, task: &Task, effect: &Effect) -> Result<bool, LedgerError> {
+        let Some(runtime) = &task.aside else { return Ok(true) };
+        Ok(runtime.tool_of_step(effect).await?.is_none_or(|(_, wanted)| wanted))
     }
 
     /// The effect of a call that nothing is recorded of yet, under the key of its subject. Refused where that was erased.

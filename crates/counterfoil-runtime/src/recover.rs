@@ -174,6 +174,7 @@ impl Runtime {
             task.tool = tool.map_or(task.tool, Arc::new);
             // What its run has given up is asked about, and not done.
             task.runnable &= wanted;
+            task.aside = Some(self.clone());
         }
         Ok(Some(task))
     }

@@ -95,6 +95,8 @@ pub(crate) struct Task {
     pub veil: Option<Arc<Veil>>,
     /// The run whose step it is.
     pub follow: Option<Follow>,
+    /// It is a run's step, and whoever goes on with it does not drive the run: that is asked right before each claim.
+    pub aside: Option<Runtime>,
     /// Its first attempt was claimed together with something else.
     pub held: Option<Held>,
 }
@@ -138,6 +140,7 @@ impl Task {
             trace: None,
             veil: None,
             follow: None,
+            aside: None,
             held: None,
         })
     }
