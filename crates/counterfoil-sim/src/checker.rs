@@ -294,9 +294,9 @@ fn wrong_end(world: &World, script: Script, run: &Subject, state: &str) -> Optio
     }
 }
 
-/// Whether the world, or somebody in its place, declined to undo the step.
+/// Whether the world, or somebody in its place, declined to undo the step as often as it was asked: not at all, if a worker ran out of time before it could.
 fn refused(world: &World, run: &Subject, step: &str) -> bool {
     let token = format!("{}.{step}.undo", run.token);
     let of = |request: &&Request| request.subject.tenant == run.tenant && request.subject.token == token;
-    world.requests.iter().filter(of).any(|request| request.denied || request.cleared)
+    world.requests.iter().filter(of).all(|request| request.denied || request.cleared)
 }
