@@ -27,6 +27,15 @@ pub enum Threads {
     None,
 }
 
+/// Whether ends leave receipts. They do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Receipts {
+    #[default]
+    Written,
+    /// For a benchmark, which measures what they cost. Such a ledger is evidence of nothing.
+    LeftOut,
+}
+
 pub struct Builder {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -36,6 +45,7 @@ pub struct Builder {
     heard: Option<broadcast::Receiver<Heard>>,
     threads: Threads,
     fresh: Fresh,
+    receipts: Receipts,
 }
 
 impl Builder {
@@ -51,6 +61,7 @@ impl Builder {
             heard: None,
             threads: Threads::default(),
             fresh: Fresh::new(),
+            receipts: Receipts::default(),
         }
     }
 
@@ -93,6 +104,11 @@ impl Builder {
         self
     }
 
+    pub fn receipts(mut self, receipts: Receipts) -> Self {
+        self.receipts = receipts;
+        self
+    }
+
     /// Ids, nonces and jitter follow from `seed`: for a simulator. No two runtimes of one ledger may have the same. (Secrets and salts do not follow from it.)
     pub fn seed(mut self, seed: u64) -> Self {
         self.fresh = Fresh::seeded(seed);
@@ -105,7 +121,8 @@ impl Builder {
             None => Liveness::Leases,
         };
         let fresh = Arc::new(self.fresh);
-        let ledger = Arc::new(Ledger::new(self.store, self.clock.clone(), self.worker, self.threads, fresh.clone()));
+        let ledger = Ledger::new(self.store, self.clock.clone(), self.worker, self.threads, fresh.clone());
+        let ledger = Arc::new(ledger.with_receipts(self.receipts));
         if let Some(heard) = self.heard {
             ledger.wakeups().hears();
             tokio::spawn(listen(heard, Arc::downgrade(&ledger)));

@@ -29,7 +29,7 @@ use thiserror::Error;
 
 pub use self::permit::{Claiming, Holding, Lease, Permit};
 pub use self::veils::body;
-use crate::builder::Threads;
+use crate::builder::{Receipts, Threads};
 use crate::clock::Clock;
 use crate::fresh::Fresh;
 use crate::group::{Group, Request, Writer};
@@ -76,6 +76,7 @@ pub struct Ledger {
     store: Arc<dyn Store>,
     group: Group,
     threads: Threads,
+    receipts: Receipts,
     clock: Arc<dyn Clock>,
     worker: WorkerId,
     wakeups: Arc<Wakeups>,
@@ -145,7 +146,11 @@ impl Ledger {
         let meters = LedgerMeters::new();
         let writer = Writer::new(store.clone(), wakeups.clone(), meters.clone(), fresh);
         let group = Group::start(writer, threads);
-        Self { store, group, threads, clock, worker, wakeups, meters, claimed: AtomicI64::new(0) }
+        Self { store, group, threads, receipts: Receipts::Written, clock, worker, wakeups, meters, claimed: AtomicI64::new(0) }
+    }
+
+    pub(crate) fn with_receipts(self, receipts: Receipts) -> Self {
+        Self { receipts, ..self }
     }
 
     /// Appends that wait for the disk.
@@ -443,7 +448,7 @@ impl Ledger {
         let mut next = effect.clone();
         next.apply(entries).map_err(|source| LedgerError::Fold { key: effect.key, source })?;
         let write = Write { stream, expected, at: self.clock.now(), body, summary: next.summary() };
-        let receipt = sealed.map(|sealed| draft(&next, sealed).unsealed());
+        let receipt = sealed.filter(|_| self.receipts == Receipts::Written).map(|sealed| draft(&next, sealed).unsealed());
         let mut writes = beside(&next);
         writes.insert(0, write);
         Ok((next, Request { writes, receipt }))

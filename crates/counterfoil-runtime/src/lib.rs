@@ -49,7 +49,7 @@ mod wake;
 pub mod workflow;
 
 pub use answer::{Answer, AnswerError, Status};
-pub use builder::{Builder, Threads};
+pub use builder::{Builder, Receipts, Threads};
 pub use clock::{Clock, SystemClock};
 pub use flush::Flushed;
 pub use fresh::unguessable;

@@ -1146,6 +1146,9 @@ pub struct BenchArgs {
     /// Measure the HTTP API beside the library: a server in a process of its own, and so many connections as --concurrency says
     #[arg(long)]
     pub http: bool,
+    /// Measure what receipts cost: the same load with them and without, in turns
+    #[arg(long, conflicts_with_all = ["http", "runs", "fill"])]
+    pub receipts: bool,
     /// Measure runs: so many at once as --concurrency says, each of --steps steps
     #[arg(long, conflicts_with = "http")]
     pub runs: bool,

@@ -7,6 +7,7 @@ mod http;
 mod load;
 mod machine;
 mod raw;
+mod receipts;
 mod runs;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use counterfoil::compose::{self, Kind, Opened, Volatile};
+use counterfoil_runtime::Receipts;
 use serde::Serialize;
 
 use self::load::Load;
@@ -58,6 +60,9 @@ pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
     if args.http {
         return http::run(global, args).await;
     }
+    if args.receipts {
+        return receipts::run(global, args).await;
+    }
     if args.runs {
         return runs::run(global, args).await;
     }
@@ -66,7 +71,7 @@ pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
     let opening = Instant::now();
     let opened = compose::open_store(&url, Volatile::Allowed).await?;
     let open_ms = u64::try_from(opening.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let load = Load::new(&opened).await?;
+    let load = Load::new(&opened, Receipts::Written).await?;
     if args.fill > 0 {
         load.fill(args.fill, |done| output::note(format_args!("filling: {done} of {}", args.fill))).await?;
     }
