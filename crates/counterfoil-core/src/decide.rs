@@ -29,6 +29,8 @@ pub struct Conditions<'a> {
     pub holder_gone: bool,
     /// The call carries the arguments in clear: it can be dispatched.
     pub runnable: bool,
+    /// It is a run's step: when its attempts have come to an end, the run judges that, and nobody begins anew.
+    pub of_run: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +115,7 @@ pub fn decide(effect: &Effect, conditions: &Conditions<'_>) -> Decision {
                 Decision::Refuse(Refusal::InFlight { retry_after: claim.lease_until.since(now).min(Duration::from_secs(1)) })
             }
         },
-        State::Retrying(failed) if failed.receipt.is_some() && conditions.series.attempts > 0 => Decision::Replay,
+        State::Retrying(failed) if failed.receipt.is_some() && (conditions.series.attempts > 0 || conditions.of_run) => Decision::Replay,
         // A probe that showed nothing had happened does not make the series any longer.
         State::Retrying(_) if conditions.series.is_over(&conditions.policy.retry, now) => Decision::Replay,
         State::Retrying(failed) if failed.not_before <= now => execute(effect, conditions),
@@ -233,6 +235,7 @@ mod tests {
             needs_approval: false,
             holder_gone: false,
             runnable: true,
+            of_run: false,
         }
     }
 

@@ -302,6 +302,7 @@ impl Inner {
                 needs_approval,
                 holder_gone: self.holder_gone(effect),
                 runnable: task.runnable,
+                of_run: task.follow.is_some() || task.aside.is_some(),
             },
         ))
     }

@@ -220,10 +220,11 @@ impl Ledger {
         before: Vec<Entry>,
         beside: Vec<Write>,
     ) -> Result<Permit, LedgerError> {
+        let claimed = tokio::time::Instant::now();
         let mut entries = before;
         entries.push(Entry::Claimed(claim.clone()));
         match self.record_with(effect, entries, None, |_| beside).await {
-            Ok(effect) => Ok(Permit::of(Holding::of(effect, claim, lease))),
+            Ok(effect) => Ok(Permit::of(Holding { claimed, ..Holding::of(effect, claim, lease) })),
             // What goes with a claim is worked out anew like the claim itself.
             Err(LedgerError::BesideTaken { .. }) => Err(LedgerError::Conflict),
             Err(error) => Err(error),

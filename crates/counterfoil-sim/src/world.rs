@@ -128,7 +128,11 @@ impl State {
         if crashes {
             self.mark(Mark::CrashWhileDispatching);
             let wait = self.between(0, 200 * MS);
-            self.after(wait, move |state| state.doom(life));
+            self.after(wait, move |state| {
+                if !state.calm {
+                    state.doom(life);
+                }
+            });
         }
         if self.chance(self.weather.request_lost) {
             self.world.requests[id].travels = false;

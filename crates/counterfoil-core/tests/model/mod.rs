@@ -470,6 +470,7 @@ impl Model {
                 needs_approval: self.setting.needs_approval,
                 holder_gone,
                 runnable: session.runnable,
+                of_run: false,
             },
         )
     }

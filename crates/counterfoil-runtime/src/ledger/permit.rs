@@ -10,6 +10,7 @@ use counterfoil_core::decide::send_within;
 use counterfoil_core::entry::Claim;
 use counterfoil_core::{Effect, EffectKey, Entry, Fence, Timestamp};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::tool::Stop;
 
@@ -31,6 +32,8 @@ pub struct Holding {
     pub(super) lease: Arc<Lease>,
     pub(super) attempt: u32,
     pub(super) started: Timestamp,
+    /// Not later than when it was claimed, by the process's own clock.
+    pub(super) claimed: Instant,
 }
 
 /// Shared by the holder and the heartbeat that keeps it alive.
@@ -55,8 +58,10 @@ impl Permit {
     /// Whether the world may still be touched under this permit. A worker that was paused since its claim finds out here. So does one that heard late that
     /// its claim is durable: whoever asks the world about a silent attempt counts on its having been sent soon.
     pub fn holds(&self, now: Timestamp) -> bool {
-        let Holding { lease, started, .. } = &self.0;
-        !lease.lost.load(Ordering::SeqCst) && now < lease.until() && now <= *started + send_within(lease.length)
+        let Holding { lease, started, claimed, .. } = &self.0;
+        let soon = send_within(lease.length);
+        // By both clocks: the one may have been set back, the other stands still while the machine sleeps.
+        !lease.lost.load(Ordering::SeqCst) && now < lease.until() && now <= *started + soon && claimed.elapsed() <= soon
     }
     pub fn stop(&self) -> Stop {
         self.0.lease.stop.clone()
@@ -88,7 +93,7 @@ impl Holding {
             stop: Stop::default(),
             effect: Mutex::new(effect),
         };
-        Self { lease: Arc::new(lease), attempt: claim.attempt, started: claim.at }
+        Self { lease: Arc::new(lease), attempt: claim.attempt, started: claim.at, claimed: Instant::now() }
     }
 
     pub fn lease(&self) -> &Lease {

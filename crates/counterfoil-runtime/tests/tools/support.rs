@@ -45,6 +45,7 @@ pub fn spec(action: Action) -> ToolSpec {
         input: None,
         output: None,
         approval: None,
+        subject: None,
         cost: None,
         action,
         probe: None,
