@@ -79,7 +79,9 @@ impl Clock {
 impl Drop for Drifting {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        self.thread.take().map(|thread| thread.join().expect("no panic"));
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("no panic");
+        }
     }
 }
 

@@ -54,6 +54,28 @@ tools:
     repeat: keyed
 "#;
 
+/// With no word on how long a request may be on its way: as long as `timeout`.
+const STEPPED: &str = r#"
+tools:
+  never:
+    http: { method: POST, url: "WORLD/never", json: "${args}" }
+    lease: 2s
+    wait_max: 5s
+  probed:
+    http: { method: POST, url: "WORLD/probed", json: "${args}" }
+    lease: 2s
+    wait_max: 5s
+    probe:
+      http: { url: "WORLD/find?key=${key}" }
+      happened: "size(response.json.data) > 0"
+      result: "response.json.data[0]"
+  keyed:
+    http: { method: POST, url: "WORLD/keyed", json: "${args}" }
+    lease: 2s
+    wait_max: 5s
+    repeat: keyed
+"#;
+
 fn rounds() -> u64 {
     if everywhere() { 120 } else { 16 }
 }
@@ -171,6 +193,31 @@ fn a_database_with_a_wrong_clock(kind: Kind) {
     settled(&shared, &told, Row { rounds, ..Row::new(Fault::StoreClock, kind) });
     drop(shared);
     swept(database);
+}
+
+/// The clock is set forward past the lease while a request is on its way to the world. Whoever asks then must not take its worker for lost: it lives, and what it
+/// sent will happen.
+#[test]
+fn a_clock_set_forward_does_not_make_a_living_worker_lost() {
+    let shared = Shared::new(Kind::Sqlite, STEPPED);
+    let lab = &shared.lab;
+    let clock = Clock::ahead_by(BEHIND);
+    let (runs, asks) = (start(&shared, &clock), start(&shared, &clock));
+    for tool in ["never", "probed", "keyed"] {
+        let path = format!("/{tool}");
+        let dedupe = tool == "keyed";
+        lab.world.rules(&path, json!({ "next": [{ "before": true, "dedupe": dedupe }], "then": { "dedupe": dedupe } }));
+        let running = runs.begin("POST", &format!("/v1/tools/{tool}/call"), &[("idempotency-key", "k")], "{}");
+        lab.world.wait_holding(&path, 1);
+        clock.set(clock.ahead() + HOUR / 2.0);
+        lives_by(&asks, &clock);
+        asks.call(tool, "k", "{}").envelope(202, "pending");
+        lab.world.release(&path);
+        let done = running.reply().expect("an answer").envelope(200, "success");
+        lab.world.wait_quiet();
+        assert_eq!((asks.call(tool, "k", "{}").at("/data"), lab.world.seen(&path).arrived), (done.at("/data"), 1), "{tool}");
+    }
+    [runs, asks].into_iter().for_each(kill);
 }
 
 fn dice() -> (u64, Dice) {

@@ -174,7 +174,11 @@ impl Load {
             told.asked.iter().filter(|key| !told.acked.contains_key(*key)).cloned().collect()
         };
         for key in open {
-            self.ask_at(server, key.split('-').next().expect("a key begins with its tool"), &key);
+            let next = self.ask_at(server, key.split('-').next().expect("a key begins with its tool"), &key);
+            // Whoever is paused in the middle of a write to a file keeps everyone from writing: nobody can take over then.
+            if matches!(next, Next::Again) {
+                return;
+            }
         }
     }
 
