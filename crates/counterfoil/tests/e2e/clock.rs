@@ -85,7 +85,7 @@ impl Drop for Drifting {
     }
 }
 
-/// A process that is killed leaves behind what the library shares with the processes it starts; another with its number would stumble over it.
+/// A process that is killed leaves behind what libfaketime shares among its children; another with its number would stumble over it.
 pub fn swept(pid: u32) {
     for name in [format!("faketime_shm_{pid}"), format!("sem.faketime_sem_{pid}")] {
         drop(std::fs::remove_file(PathBuf::from("/dev/shm").join(name)));

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::server::Server;
-use crate::clock::{Clock, swept};
+use crate::clock::Clock;
 use crate::lab::Lab;
 
 const TOOL: &str = r#"{"http":{"method":"POST","url":"https://api.example.com/x","json":"${args}"},"description":"one"}"#;
@@ -191,9 +191,4 @@ fn a_85_one_token_has_one_answer_although_two_servers_went_on_with_it() {
         server.call("charge", "k", "{}").envelope(200, "success");
     }
     assert_eq!(lab.world.acted("/charge"), 1);
-    for server in [first, second] {
-        let pid = server.pid();
-        server.kill();
-        swept(pid);
-    }
 }

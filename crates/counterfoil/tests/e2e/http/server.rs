@@ -87,10 +87,6 @@ impl Server {
         self.process.kill();
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.child.id()
-    }
-
     pub fn signal(&self, signal: rustix::process::Signal) {
         self.process.signal(signal);
     }

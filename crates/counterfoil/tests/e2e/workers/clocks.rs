@@ -117,12 +117,6 @@ fn start(shared: &Shared, clock: &Clock) -> Server {
     server
 }
 
-fn kill(server: Server) {
-    let pid = server.pid();
-    server.kill();
-    swept(pid);
-}
-
 fn workers_with_wrong_clocks(kind: Kind) {
     let (seed, mut dice) = dice();
     let shared = Shared::new(kind, CONFIG);
@@ -139,7 +133,7 @@ fn workers_with_wrong_clocks(kind: Kind) {
             load.wait_answers(dice.roll(8));
             drop(drifting);
             if round % 3 == 0 {
-                kill(workers.remove(place));
+                workers.remove(place).kill();
                 workers.insert(place, start(&shared, &clocks[place]));
                 load.moved(place, workers[place].address);
             }
@@ -149,7 +143,7 @@ fn workers_with_wrong_clocks(kind: Kind) {
         until("clocks that run are set", || workers.iter().all(|worker| ahead(worker).abs() < NEAR).then_some(()));
         load.wait_acks(10);
     });
-    workers.into_iter().for_each(kill);
+    workers.into_iter().for_each(Server::kill);
     recorded_by(&shared, kind != Kind::Sqlite);
     settled(&shared, &told, Row { rounds, ..Row::new(Fault::WorkerClock, kind) });
 }
@@ -217,7 +211,6 @@ fn a_clock_set_forward_does_not_make_a_living_worker_lost() {
         lab.world.wait_quiet();
         assert_eq!((asks.call(tool, "k", "{}").at("/data"), lab.world.seen(&path).arrived), (done.at("/data"), 1), "{tool}");
     }
-    [runs, asks].into_iter().for_each(kill);
 }
 
 fn dice() -> (u64, Dice) {
