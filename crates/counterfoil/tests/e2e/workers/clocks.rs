@@ -60,11 +60,11 @@ tools:
   never:
     http: { method: POST, url: "WORLD/never", json: "${args}" }
     lease: 2s
-    wait_max: 5s
+    wait_max: 2s
   probed:
     http: { method: POST, url: "WORLD/probed", json: "${args}" }
     lease: 2s
-    wait_max: 5s
+    wait_max: 2s
     probe:
       http: { url: "WORLD/find?key=${key}" }
       happened: "size(response.json.data) > 0"
@@ -72,7 +72,7 @@ tools:
   keyed:
     http: { method: POST, url: "WORLD/keyed", json: "${args}" }
     lease: 2s
-    wait_max: 5s
+    wait_max: 2s
     repeat: keyed
 "#;
 
