@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::load::{CONFIG, Load, addresses_of, settled};
 use super::shared::{Kind, Shared};
+use super::until;
 use crate::disks::Disk;
 use crate::http::server::Server;
 use crate::injected::everywhere;
@@ -39,9 +40,12 @@ fn the_disk_is_full_again_and_again(kind: Kind) {
             let ballast = disk.fill();
             load.wait_refusals(1);
             std::fs::remove_file(ballast).expect("it is there");
-            // Some databases go down when they cannot write; whoever keeps it starts it again.
-            shared.revive();
-            load.wait_acks(1);
+            // Some databases go down when they cannot write, sooner or later; whoever keeps it starts it again.
+            let acks = load.acks();
+            until("calls are acknowledged again", || {
+                shared.revive();
+                (load.acks() > acks).then_some(())
+            });
         }
     });
     assert_eq!(told.lost, 0, "no worker went down with it");

@@ -105,6 +105,10 @@ impl Load {
         self.servers.lock().expect("no panic")[place] = to;
     }
 
+    pub fn acks(&self) -> usize {
+        self.told().acked.len()
+    }
+
     /// Blocks until so many more calls were answered.
     #[track_caller]
     pub fn wait_answers(&self, more: u64) {
