@@ -465,6 +465,18 @@ fn nobody_reports_late_twice_or_without_having_been_lost() {
 }
 
 #[test]
+fn a_late_word_leaves_what_the_newer_claim_was_made_on() {
+    let retry = ["opened", "claimed 3", "lost 3", "probed did_not_happen"];
+    let waiting = fold(&retry).state.clone();
+    for late in ["late 3 not_done", "late 3 rejected", "late 3 unknown"] {
+        let released = fold(&[&retry[..], &["claimed 5", late, "released 5"]].concat());
+        assert_eq!(released.state, waiting, "{late}: the retry that was waiting is waiting again");
+    }
+    let agreed = ["opened", "claimed 3", "lost 3", "resolved did_not_happen", "claimed 5", "late 3 not_done", "released 5"];
+    assert_eq!(fold(&agreed).state.word(), "ready", "and so is what a person had cleared");
+}
+
+#[test]
 fn a_doubt_survives_whatever_does_not_close_it() {
     let doubt = ["opened", "claimed 3", "lost 3", "claimed 5"];
     let then = |more: &[&str]| fold(&[&doubt[..], more].concat()).state.word();

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil_core::decide::Attempt;
+use counterfoil_core::decide::{Attempt, Refusal};
 use counterfoil_core::effect::{State, WorldSemantics};
 use counterfoil_core::entry::{Entry, Opened};
 use counterfoil_core::limit::Place;
+use counterfoil_core::policy::{OnInFlight, Policy};
 use counterfoil_core::{Call, Conditions, Decision, Effect, EffectKey, StreamId, Tenant, Timestamp, Veil, decide};
 use counterfoil_store::{StoreError, Written};
 use tracing::Instrument;
@@ -291,20 +292,38 @@ impl Inner {
             },
             _ => false,
         };
-        Ok(decide(
-            effect,
-            &Conditions {
-                now: self.clock.now(),
-                policy: &task.tool.policy,
-                series: task.series,
-                fingerprint: task.fingerprint,
-                can_probe: task.tool.tool.can_probe(),
-                needs_approval,
-                holder_gone: self.holder_gone(effect),
-                runnable: task.runnable,
-                of_run: task.follow.is_some() || task.aside.is_some(),
-            },
-        ))
+        let conditions = Conditions {
+            now: self.clock.now(),
+            policy: &task.tool.policy,
+            series: task.series,
+            fingerprint: task.fingerprint,
+            can_probe: task.tool.tool.can_probe(),
+            needs_approval,
+            holder_gone: self.holder_gone(effect),
+            runnable: task.runnable,
+            of_run: task.follow.is_some() || task.aside.is_some(),
+        };
+        self.silences.note(effect);
+        let decision = decide(effect, &conditions);
+        let left = match &decision {
+            Decision::Record(Entry::Lost { .. }) if !conditions.holder_gone => self.listened_for(effect, &task.tool.policy),
+            _ => Duration::ZERO,
+        };
+        Ok(match task.tool.policy.on_in_flight {
+            _ if left.is_zero() => decision,
+            OnInFlight::Wait => Decision::Wait { until: conditions.now + left },
+            OnInFlight::Conflict => Decision::Refuse(Refusal::InFlight { retry_after: left }),
+        })
+    }
+
+    /// How much longer the holder of a lease that ran out by the clock is listened for: it lives, and the clock may have been set.
+    pub(crate) fn listened_for(&self, effect: &Effect, policy: &Policy) -> Duration {
+        match &effect.state {
+            State::Running(claim) if claim.lease_until <= self.clock.now() && self.liveness.lives(&claim.worker) => {
+                self.silences.left(effect, policy.lease)
+            }
+            _ => Duration::ZERO,
+        }
     }
 
     pub(crate) fn holder_gone(&self, effect: &Effect) -> bool {

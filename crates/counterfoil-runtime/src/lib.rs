@@ -35,6 +35,7 @@ pub mod registry;
 mod reports;
 pub mod runtime;
 pub mod shown;
+mod silence;
 pub mod spec;
 mod standing;
 pub mod template;

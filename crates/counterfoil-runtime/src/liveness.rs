@@ -92,6 +92,16 @@ impl Liveness {
         })
     }
 
+    /// Whether `worker` is certainly a process that lives, if only paused.
+    pub fn lives(&self, worker: &WorkerId) -> bool {
+        match self {
+            Self::Leases => false,
+            Self::Locks(locks) => {
+                file_of(&locks.dir, worker).is_some_and(|path| path == locks.own || path.exists() && !lock_is_free(&path))
+            }
+        }
+    }
+
     /// Whether `worker` is certainly dead.
     pub fn gone(&self, worker: &WorkerId) -> bool {
         match self {
@@ -154,10 +164,13 @@ mod tests {
         let first = Liveness::announce(dir.path(), &a).unwrap();
         let second = Liveness::announce(dir.path(), &b).unwrap();
         assert!(!first.gone(&b) && !second.gone(&a) && !first.gone(&a));
-        assert!(!first.gone(&WorkerId::new("never-heard-of").unwrap()));
+        let unknown = WorkerId::new("never-heard-of").unwrap();
+        assert!(!first.gone(&unknown) && !first.lives(&unknown));
+        assert!(first.lives(&a) && first.lives(&b));
         // What a kill leaves behind: the file, without its lock.
         std::fs::write(dir.path().join("killed"), "").unwrap();
-        assert!(first.gone(&WorkerId::new("killed").unwrap()));
+        let killed = WorkerId::new("killed").unwrap();
+        assert!(first.gone(&killed) && !first.lives(&killed));
     }
 
     #[test]

@@ -119,6 +119,7 @@ impl Runtime {
 
     /// Due by now, or held by a worker that is certainly dead although its lease still runs.
     fn ripe(&self, effect: &Effect) -> bool {
+        self.inner.silences.note(effect);
         let due = effect.opened.is_some() && effect.summary().due.is_some_and(|due| due <= self.inner.clock.now());
         due || self.inner.holder_gone(effect)
     }
@@ -156,8 +157,9 @@ impl Runtime {
             return Ok(Some(self.stamped(started, told.answer)));
         }
         let Some(mut task) = self.recorded_task(&effect).await? else { return Ok(None) };
-        // Nobody waits for this answer: what is not ripe yet is looked at again.
-        task.wait_until = self.inner.clock.now();
+        // Nobody waits for this answer: what is not ripe yet is looked at again. Only whether its holder is lost is found out now.
+        let listening = !self.inner.listened_for(&effect, &task.tool.policy).is_zero();
+        task.wait_until = self.inner.clock.now() + if listening { task.tool.policy.lease } else { Duration::ZERO };
         task.awaited = false;
         let told = self.settle_traced(task, effect.clone()).await;
         if effect.opened.as_ref().is_some_and(|opened| opened.run.is_some()) && self.inner.ledger.load(key).await?.version != effect.version

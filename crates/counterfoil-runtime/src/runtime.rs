@@ -32,6 +32,7 @@ use crate::mode::{Configured, Mode, Modes};
 use crate::observe::{Meters, Served, ToolMeters};
 use crate::registry::{Registered, Registry};
 use crate::reports::Reports;
+use crate::silence::Silences;
 use crate::tool::{self, Runs};
 use crate::trace::{self, CallContext};
 use crate::undropped::Undropped;
@@ -49,6 +50,7 @@ pub(crate) struct Inner {
     pub clock: Arc<dyn Clock>,
     pub heartbeat: Heartbeat,
     pub liveness: Liveness,
+    pub silences: Silences,
     pub modes: Modes,
     pub meters: Arc<Meters>,
     pub reports: Reports,
@@ -165,6 +167,7 @@ impl Runtime {
             clock,
             heartbeat,
             liveness,
+            silences: Silences::default(),
             modes,
             meters,
             reports: Reports::default(),

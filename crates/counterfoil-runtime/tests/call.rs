@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
 use counterfoil_core::call::Identity;
+use counterfoil_core::decide::Attempt;
+use counterfoil_core::entry::{Entry, Probed};
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::policy::{ArgPath, BreakerPolicy, Jitter, OnInFlight, Repeat, RetryPolicy};
 use counterfoil_core::{
-    Call, Caller, CanonicalJson, EffectClass, Failure, Outcome, Policy, RunId, Success, Tenant, Timestamp, ToolName, WorkerId,
+    Call, Caller, CanonicalJson, EffectClass, Failure, Fence, Outcome, Policy, RunId, Success, Tenant, Timestamp, ToolName, WorkerId,
 };
 use counterfoil_runtime::tool::{ToolFuture, UndoPlan};
 use counterfoil_runtime::{Answer, Builder, Clock, Invocation, Operator, ProbeAnswer, Registered, Resolution, Runtime, Status, Tool};
@@ -608,6 +610,46 @@ async fn a_worker_that_lost_its_lease_can_only_report_late() {
     let settled = b.call(call("k", "{}")).await;
     assert_eq!((settled.replayed, settled.data.unwrap().as_str()), (true, "\"late\""));
     assert_eq!((world.effects(), other.effects()), (1, 0));
+}
+
+/// A claim of a retry that was never dispatched is given back. That an older attempt said meanwhile that it had done nothing does not make the retry forgotten: what
+/// was not to be tried again is not begun anew.
+#[tokio::test]
+async fn a_late_not_done_does_not_make_a_waiting_retry_forgotten() {
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let (a, b) = (Arc::new(house_on(store.clone(), "worker-a")), house_on(store, "worker-b"));
+    let go = Arc::new(Notify::new());
+    let signal = go.clone();
+    let lease = Duration::from_secs(30);
+    let policy = Policy { lease, timeout: Duration::from_secs(60), retry: RetryPolicy { attempts: 1, ..quick().retry }, ..quick() };
+    let script = move |n: u32, _: &Invocation| if n == 1 { Step::RefuseWhen(signal.clone()) } else { Step::Act("1") };
+    let world = a.tool("charge", policy, World::new(script));
+    let running = tokio::spawn({
+        let a = a.clone();
+        async move { a.call(call("k", "{}")).await }
+    });
+    while world.requests() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let ledger = b.runtime.ledger();
+    let found = ledger.search(counterfoil_store::Query::effects(Tenant::new("acme").unwrap())).await.unwrap().found;
+    let key = counterfoil_core::ids::Digest32(found[0].stream.0);
+    // Another worker takes it for lost, is told by the world that it did not happen, and claims it for a retry.
+    let effect = ledger.load(key).await.unwrap();
+    let lost = Entry::Lost { fence: effect.fence, at: b.clock.now(), why: "it fell silent".into() };
+    let effect = ledger.record(&effect, vec![lost], None).await.unwrap();
+    let probed = Entry::Probed { at: b.clock.now(), answer: Probed::DidNotHappen };
+    let waiting = ledger.record(&effect, vec![probed], None).await.unwrap();
+    let claim = ledger.claim(Attempt { number: 2, fence: Fence(waiting.version + 1) }, lease);
+    ledger.begin(&waiting, &claim, lease, Vec::new(), Vec::new()).await.unwrap();
+    go.notify_one();
+    while ledger.load(key).await.unwrap().late.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    ledger.release(key, &claim, "nothing was dispatched").await.unwrap();
+    let told = running.await.unwrap();
+    assert_eq!(ledger.load(key).await.unwrap().state, waiting.state, "it waits as before");
+    assert_eq!((told.status, world.requests(), world.effects()), (Status::Error, 1, 0), "{told:?}");
 }
 
 #[tokio::test]

@@ -305,7 +305,7 @@ async fn a_moved_record_is_damage() {
     let body = from.records[0].body.clone();
     assert!(veil::is_veiled(&body));
     house.store.append(&Batch { writes: vec![Write { stream: to, expected, at: from.records[0].at, body, summary }] }).await.unwrap();
-    let error = house.runtime.ledger().load(b.effect.unwrap()).await.err().expect("it is not read");
+    let error = house.runtime.ledger().load(b.effect.unwrap()).await.expect_err("it is not read");
     assert_eq!(error.code(), "ledger_corrupt", "{error}");
     assert!(matches!(error, LedgerError::Store(_)));
     let answer = house.mail("b", "ada@x.org").await;

@@ -4,3 +4,17 @@
 
 pub mod postgres;
 pub mod redis;
+
+use tempfile::TempDir;
+
+/// Where a server lives, and in what environment.
+pub struct Home {
+    pub dir: TempDir,
+    pub env: Vec<(String, String)>,
+}
+
+impl Default for Home {
+    fn default() -> Self {
+        Self { dir: tempfile::tempdir().expect("a directory"), env: Vec::new() }
+    }
+}

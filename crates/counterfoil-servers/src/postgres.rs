@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use counterfoil_store::postgres::{Postgres, PostgresOptions};
 use rustix::process::{Pid, Signal, getuid, kill_process};
-use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
+
+use crate::Home;
 
 pub const USER: &str = "keeper";
 pub const PASSWORD: &str = "s3cret-w0rd";
@@ -23,7 +24,7 @@ pub const PASSWORD: &str = "s3cret-w0rd";
 const START_MAX: Duration = Duration::from_secs(60);
 
 pub struct Server {
-    dir: TempDir,
+    home: Home,
     pub port: u16,
     extra: Vec<String>,
     process: Mutex<Option<Child>>,
@@ -46,7 +47,11 @@ impl Server {
 
     /// With further settings, `name=value` each.
     pub async fn start_with(settings: &[&str]) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+        Self::start_in(Home::default(), settings).await
+    }
+
+    pub async fn start_in(home: Home, settings: &[&str]) -> Self {
+        let dir = &home.dir;
         std::fs::write(dir.path().join("password"), PASSWORD).expect("a file");
         if let Some((uid, gid)) = other_user() {
             for path in [dir.path().to_owned(), dir.path().join("password")] {
@@ -64,19 +69,20 @@ impl Server {
             .expect("initdb runs");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let extra = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let server = Self { dir, port: free_port(), extra, process: Mutex::new(None), schemas: AtomicU64::new(0) };
+        let server = Self { home, port: free_port(), extra, process: Mutex::new(None), schemas: AtomicU64::new(0) };
         server.up().await;
         server
     }
 
     /// Starts it again, on the same port and folder, and waits until it serves.
     pub async fn up(&self) {
-        let log = || File::options().create(true).append(true).open(self.dir.path().join("log")).expect("a log");
+        let log = || File::options().create(true).append(true).open(self.home.dir.path().join("log")).expect("a log");
         let mut postgres = command("postgres");
-        postgres.arg("-D").arg(self.dir.path().join("data")).arg("-k").arg(self.dir.path());
+        postgres.arg("-D").arg(self.home.dir.path().join("data")).arg("-k").arg(self.home.dir.path());
         postgres.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-c", "fsync=on"]);
         postgres.args(self.extra.iter().flat_map(|setting| ["-c", setting]));
-        postgres.current_dir(self.dir.path()).stdin(Stdio::null()).stdout(log()).stderr(log());
+        postgres.envs(self.home.env.iter().map(|(name, value)| (name, value)));
+        postgres.current_dir(self.home.dir.path()).stdin(Stdio::null()).stdout(log()).stderr(log());
         let child = postgres.spawn().expect("postgres runs");
         *self.process.lock().expect("no panic") = Some(child);
         let until = Instant::now() + START_MAX;
@@ -97,13 +103,23 @@ impl Server {
         child.wait().expect("it is our child");
     }
 
+    /// Whether it has ended by itself; then it can be started again.
+    pub fn is_dead(&self) -> bool {
+        let mut process = self.process.lock().expect("no panic");
+        let ended = process.as_mut().is_none_or(|child| child.try_wait().expect("it is our child").is_some());
+        if ended {
+            *process = None;
+        }
+        ended
+    }
+
     /// Of the process that starts all others.
     pub fn pid(&self) -> u32 {
         self.process.lock().expect("no panic").as_ref().expect("started").id()
     }
 
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.home.dir.path().join("log")).unwrap_or_default()
     }
 
     pub fn url(&self, query: &str) -> String {
@@ -139,7 +155,7 @@ impl Server {
     /// From now on it also speaks TLS, with `server.pem` and `server.key` of this folder.
     pub async fn offer_tls(&self, files: &Path) {
         for (from, to) in [("server.pem", "server.crt"), ("server.key", "server.key")] {
-            let to = self.dir.path().join("data").join(to);
+            let to = self.home.dir.path().join("data").join(to);
             std::fs::copy(files.join(from), &to).expect("a copy");
             std::fs::set_permissions(&to, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("its permissions");
             if let Some((uid, gid)) = other_user() {

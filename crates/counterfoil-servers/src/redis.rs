@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use counterfoil_store::redis::{Redis, RedisOptions};
-use tempfile::TempDir;
+
+use crate::Home;
 
 /// Generous: a machine under load starts servers slowly. Nothing is measured by it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -14,7 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const DURABLE: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
 
 pub struct Server {
-    dir: TempDir,
+    home: Home,
     port: u16,
     settings: Vec<(String, String)>,
     child: Option<Child>,
@@ -26,9 +27,12 @@ impl Server {
     }
 
     pub fn with(settings: &[(&str, &str)]) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+        Self::start_in(Home::default(), settings)
+    }
+
+    pub fn start_in(home: Home, settings: &[(&str, &str)]) -> Self {
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let mut server = Self { dir, port: 0, settings, child: None };
+        let mut server = Self { home, port: 0, settings, child: None };
         // Someone else may take the port between our look and the start.
         for _ in 0..20 {
             server.port = free_port();
@@ -43,10 +47,11 @@ impl Server {
     fn spawn(&mut self) {
         let mut command = Command::new("redis-server");
         command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"]);
-        command.arg("--dir").arg(self.dir.path()).arg("--logfile").arg(self.log());
+        command.arg("--dir").arg(self.home.dir.path()).arg("--logfile").arg(self.log());
         for (name, value) in &self.settings {
             command.arg(format!("--{name}")).arg(value);
         }
+        command.envs(self.home.env.iter().map(|(name, value)| (name, value)));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.child = Some(child.unwrap_or_else(|error| {
             panic!("redis-server cannot be started ({error}): these tests need it; on Debian: apt-get install redis-server")
@@ -54,7 +59,7 @@ impl Server {
     }
 
     fn log(&self) -> PathBuf {
-        self.dir.path().join("redis.log")
+        self.home.dir.path().join("redis.log")
     }
 
     fn ready(&mut self) -> bool {
@@ -159,7 +164,7 @@ impl Server {
     }
 
     fn data(&self) -> PathBuf {
-        self.dir.path().join("appendonlydir")
+        self.home.dir.path().join("appendonlydir")
     }
 }
 

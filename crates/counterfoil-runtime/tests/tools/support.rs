@@ -40,6 +40,7 @@ pub fn spec(action: Action) -> ToolSpec {
     ToolSpec {
         name: ToolName::new("bank.charge").unwrap(),
         description: None,
+        subject: None,
         mode: None,
         policy: Policy::default(),
         input: None,

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 use crate::lab::{EXIT_DONE, Lab, all_at_once, library_call};
 use crate::parts::Part;
+use crate::report::{Fault, Row};
 use crate::worker::{CONFIG, KEYS};
+use crate::workers::Kind;
 use crate::world::Seen;
 
 const ROUNDS: u64 = 200;
@@ -99,7 +101,7 @@ async fn a_35_hundreds_of_kills_double_nothing_and_lose_nothing() {
         };
         run_and_kill(&lab, &keys, &moment, &mut acked);
     }
-    audit(&lab, &all, &acked).await;
+    audit(&lab, &all, &acked, Row { rounds, ..Row::new(Fault::WorkersKilled, Kind::Sqlite) }).await;
 }
 
 /// One worker's life. Whatever it acknowledged before it died counts, also what is read only after its death.
@@ -154,7 +156,7 @@ fn run_and_kill(lab: &Lab, keys: &[String], moment: &Moment, acked: &mut Acked) 
 }
 
 /// Settles everything, and compares the world with what was acknowledged.
-pub async fn audit(lab: &Lab, all: &[String], acked: &Acked) {
+pub async fn audit(lab: &Lab, all: &[String], acked: &Acked, mut row: Row) {
     let recovered = lab.json(&["recover"]);
     assert_eq!(recovered.code, EXIT_DONE, "{recovered:?}");
     assert_eq!(lab.listed("running"), Vec::<Value>::new(), "nothing is stuck");
@@ -171,9 +173,11 @@ pub async fn audit(lab: &Lab, all: &[String], acked: &Acked) {
     let known: Vec<&String> = acked.keys().collect();
     let answers = all_at_once(&runtime, calls(known.clone())).await;
     for (key, answer) in known.iter().zip(answers) {
-        assert!(answer.status == Status::Success && answer.replayed, "{key} was acknowledged and is lost: {answer:?}");
-        assert_eq!(answer.data.expect("a result").to_string(), acked[*key], "{key}");
-        assert_eq!(acted(key, &answer.effect.expect("recorded").to_string()), 1, "{key}");
+        let happened = answer.effect.as_ref().map_or(0, |effect| acted(key, &effect.to_string()));
+        let same = answer.data.as_ref().is_some_and(|data| data.to_string() == acked[*key]);
+        if answer.status != Status::Success || !answer.replayed || !same || happened == 0 {
+            row.lost.push(format!("{key}: {}, happened {happened} times; now {answer:?}", acked[*key]));
+        }
     }
     // What nobody can be asked about is settled by a person who looks at the world. A doubt of the other tools may be left as well (its second
     // attempt was lost too, and the next look is some seconds away): the call below settles that by itself.
@@ -184,24 +188,25 @@ pub async fn audit(lab: &Lab, all: &[String], acked: &Acked) {
         let resolution = match acted("never-", doubt["effect"].as_str().expect("a key")) {
             0 => counterfoil_runtime::Resolution::DidNotHappen,
             1 => counterfoil_runtime::Resolution::Happened { result: counterfoil_core::Json::null() },
-            n => panic!("{key} happened {n} times"),
+            // Counted below.
+            _ => continue,
         };
         let operator = counterfoil_runtime::Operator::new("the test", "asked the world");
         runtime.resolve(key, resolution, &operator).await.expect("a doubt can be resolved");
     }
     // Everything that was ever asked for now runs to its end.
     let answers = all_at_once(&runtime, calls(all.iter().collect())).await;
-    for (key, answer) in all.iter().zip(&answers) {
-        assert_eq!(answer.status, Status::Success, "{key}: {answer:?}");
-    }
+    (row.acknowledged, row.in_doubt) = (acked.len() as u64, doubts.len() as u64);
     let mut effects = 0;
     for tool in TOOLS {
         let seen = lab.world.seen(&format!("/{tool}"));
-        let doubled: Vec<_> = seen.by_key.iter().filter(|(_, n)| **n != 1).collect();
-        assert!(doubled.is_empty(), "{tool}: more than once: {doubled:?}");
+        row.twice.extend(seen.by_key.iter().filter(|(_, n)| **n != 1).map(|(effect, n)| format!("{tool} {effect}: {n} times")));
         effects += seen.by_key.len();
     }
-    assert_eq!(effects, all.len(), "each call happened, and happened once");
-    println!("{} calls, {} acknowledged before the end, {} doubts for a person", all.len(), acked.len(), doubts.len());
+    row.tell();
+    for (key, answer) in all.iter().zip(&answers) {
+        assert_eq!(answer.status, Status::Success, "{key}: {answer:?}");
+    }
+    assert_eq!(effects, all.len(), "each call happened");
     assert_eq!(lab.json(&["receipts", "verify"]).code, EXIT_DONE);
 }

@@ -8,6 +8,7 @@
 mod archives;
 mod backups;
 mod breakers;
+mod clock;
 mod confirms;
 mod crashes;
 mod disks;
@@ -26,6 +27,7 @@ mod parts;
 mod prunes;
 mod refusals;
 mod replays;
+mod report;
 mod retries;
 mod runs;
 mod stores;

@@ -54,6 +54,7 @@ impl Process {
         // Already gone is as good.
         drop(self.child.kill());
         self.child.wait().expect("it can be waited for");
+        crate::clock::swept(self.child.id());
     }
 
     pub fn signal(&self, signal: rustix::process::Signal) {

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::server::Server;
+use crate::clock::Clock;
 use crate::lab::Lab;
 
 const TOOL: &str = r#"{"http":{"method":"POST","url":"https://api.example.com/x","json":"${args}"},"description":"one"}"#;
@@ -164,4 +165,30 @@ fn a_registered_tool_may_not_reach_into_this_machine() {
     server.send("PUT", "/v1/tools/charge", &[], TOOL).problem(409, "tool_in_config");
     server.send("DELETE", "/v1/tools/charge", &[], "").problem(409, "tool_in_config");
     assert_eq!(lab.world.seen("/charge").arrived, 0);
+}
+
+/// Work that outlasts the minute for which a request is believed to be under way: another server goes on with it and says how far it is. Whoever began it finishes it,
+/// and tells its own client the same: one token has one answer.
+#[test]
+fn a_85_one_token_has_one_answer_although_two_servers_went_on_with_it() {
+    let lab = Lab::charging("approval: \"true\"\nlease: 10m\ntimeout: 5m");
+    let clock = Clock::ahead_by(0.0);
+    let [first, second] = [(); 2].map(|()| Server::start_in(&lab, &[], &clock.env()));
+    let waiting = first.call("charge", "k", "{}").envelope(202, "waiting_approval");
+    let path = format!("/v1/approvals/{}/approve", waiting.text("/effect"));
+    lab.world.then("/charge", json!({ "after": true }));
+    let begun = first.begin("POST", &path, &[("idempotency-key", "a")], "");
+    lab.world.wait_holding("/charge", 1);
+    second.post(&path, "a", "").problem(409, "request_in_flight");
+    clock.set(61.0);
+    let told = second.post(&path, "a", "").envelope(202, "pending");
+    lab.world.release("/charge");
+    let finished = begun.reply().expect("an answer");
+    assert_eq!((finished.status, &finished.body, finished.is_replay()), (told.status, &told.body, true), "the same token, another answer");
+    for server in [&first, &second] {
+        assert_eq!(server.post(&path, "a", "").body, told.body);
+        // The effect's own key has the outcome, whatever that request was told.
+        server.call("charge", "k", "{}").envelope(200, "success");
+    }
+    assert_eq!(lab.world.acted("/charge"), 1);
 }

@@ -33,9 +33,14 @@ impl Server {
     }
 
     pub fn start_with(lab: &Lab, args: &[&str]) -> Self {
+        Self::start_in(lab, args, &[])
+    }
+
+    pub fn start_in(lab: &Lab, args: &[&str], env: &[(String, String)]) -> Self {
         let listen: &[&str] = if args.contains(&"--listen") { &[] } else { &["--listen", "127.0.0.1:0"] };
         let mut command = lab.command(&[&["serve", "--json"], listen, args].concat());
         let log = std::fs::OpenOptions::new().create(true).append(true).open(lab.path("server.log")).expect("a log");
+        command.envs(env.iter().map(|(name, value)| (name, value)));
         let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(log));
         let mut line = String::new();
         let stdout = process.child.stdout.as_mut().expect("piped");

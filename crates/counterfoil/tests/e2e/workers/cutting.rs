@@ -7,6 +7,7 @@ use super::proxy::Proxy;
 use super::shared::{Kind, Shared};
 use crate::http::server::Server;
 use crate::kill_loop::{Dice, variable};
+use crate::report::{Fault, Row};
 
 const CUTS: u64 = 40;
 /// A few calls' worth: somewhere in there each of their messages is cut.
@@ -28,7 +29,7 @@ fn connections_are_cut(kind: Kind) {
         }
     });
     assert_eq!(told.lost, 0, "no worker went down");
-    settled(&shared, &told);
+    settled(&shared, &told, Row { rounds: CUTS, ..Row::new(Fault::Cut, kind) });
     drop(workers);
 }
 

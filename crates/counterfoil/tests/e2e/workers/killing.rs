@@ -6,6 +6,7 @@ use super::load::{CONFIG, Load, addresses_of, settled};
 use super::shared::{Kind, Shared};
 use crate::http::server::Server;
 use crate::kill_loop::{Dice, variable};
+use crate::report::{Fault, Row};
 
 const KILLS: u64 = 200;
 const WORKERS: usize = 3;
@@ -29,7 +30,7 @@ fn killed_workers_double_nothing_and_lose_nothing(kind: Kind) {
     });
     // Whatever they are at now is lost too.
     workers.into_iter().for_each(Server::kill);
-    settled(&shared, &told);
+    settled(&shared, &told, Row { rounds: kills, ..Row::new(Fault::WorkersKilled, kind) });
     assert!(told.lost > 0, "no kill hit anything");
 }
 

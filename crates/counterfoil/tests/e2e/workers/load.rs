@@ -13,11 +13,15 @@ use super::{PATIENCE, until};
 use crate::http::server::{Asking, Reply, Server, request};
 use crate::kill_loop::{Acked, Dice, TOOLS, audit};
 use crate::lab::EXIT_DONE;
+use crate::report::Row;
 
 /// Clients at one time.
 const LANES: u64 = 6;
 /// Before the same is asked again.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// So often it is asked for what is said to take longer; then it is left for the end. Where clocks are set back, that may be an hour.
+const PUT_OFF_MAX: u32 = 20;
 
 pub const CONFIG: &str = r#"
 tools:
@@ -47,6 +51,14 @@ pub struct Load {
     told: Mutex<Told>,
     changed: Condvar,
     over: AtomicBool,
+}
+
+/// What to do about a key when it was asked for.
+enum Next {
+    Over,
+    Again,
+    /// It was said that it takes longer.
+    Later,
 }
 
 #[derive(Default)]
@@ -91,6 +103,10 @@ impl Load {
     /// A server was started in the place of another.
     pub fn moved(&self, place: usize, to: SocketAddr) {
         self.servers.lock().expect("no panic")[place] = to;
+    }
+
+    pub fn acks(&self) -> usize {
+        self.told().acked.len()
     }
 
     /// Blocks until so many more calls were answered.
@@ -140,7 +156,13 @@ impl Load {
             let tool = self.tools[dice.roll(self.tools.len() as u64) as usize];
             let key = format!("{tool}-{lane}-{number}");
             self.note(|told| told.asked.push(key.clone()));
-            while !self.over.load(Ordering::SeqCst) && !self.ask(tool, &key, &mut dice) {
+            let mut put_off = 0;
+            while !self.over.load(Ordering::SeqCst) && put_off < PUT_OFF_MAX {
+                match self.ask(tool, &key, &mut dice) {
+                    Next::Over => break,
+                    Next::Again => {}
+                    Next::Later => put_off += 1,
+                }
                 std::thread::sleep(PAUSE);
             }
             if self.over.load(Ordering::SeqCst) {
@@ -156,11 +178,15 @@ impl Load {
             told.asked.iter().filter(|key| !told.acked.contains_key(*key)).cloned().collect()
         };
         for key in open {
-            self.ask_at(server, key.split('-').next().expect("a key begins with its tool"), &key);
+            let next = self.ask_at(server, key.split('-').next().expect("a key begins with its tool"), &key);
+            // Whoever is paused in the middle of a write to a file keeps everyone from writing: nobody can take over then.
+            if matches!(next, Next::Again) {
+                return;
+            }
         }
     }
 
-    fn ask(&self, tool: &str, key: &str, dice: &mut Dice) -> bool {
+    fn ask(&self, tool: &str, key: &str, dice: &mut Dice) -> Next {
         let server = {
             let servers = self.servers.lock().expect("no panic");
             servers[dice.roll(servers.len() as u64) as usize]
@@ -168,13 +194,12 @@ impl Load {
         self.ask_at(server, tool, key)
     }
 
-    /// Whether there is no more to ask.
-    fn ask_at(&self, server: SocketAddr, tool: &str, key: &str) -> bool {
+    fn ask_at(&self, server: SocketAddr, tool: &str, key: &str) -> Next {
         // Nobody there: it was killed, and another will be.
-        let Ok(asking) = Asking::to(server) else { return false };
+        let Ok(asking) = Asking::to(server) else { return Next::Again };
         let Ok(reply) = call(asking, server, tool, key) else {
             self.note(|told| told.lost += 1);
-            return false;
+            return Next::Again;
         };
         let (status, code) = (reply.at("/status"), reply.at("/error/code"));
         match (reply.status, status.as_str()) {
@@ -184,20 +209,22 @@ impl Load {
                     let before = told.acked.insert(key.to_owned(), data.clone());
                     assert!(before.is_none_or(|before| before == data), "{key} was answered twice, and differently");
                 });
-                true
+                Next::Over
             }
             // A person is needed; the audit will be one.
             (200, Some("in_doubt")) if tool == "never" => {
                 self.note(|told| told.doubts += 1);
-                true
+                Next::Over
             }
-            (200, Some("in_doubt")) | (202, Some("pending")) => false,
+            (200, Some("in_doubt")) | (202, Some("pending")) => Next::Later,
+            // It did not happen, and may be asked for again.
+            (200, Some("error")) if reply.at("/error/retriable") == true => Next::Later,
             (503, _) if reply.at("/code") == "store_unavailable" => {
                 self.note(|told| told.refused += 1);
-                false
+                Next::Again
             }
             // It was on its way when the ledger went away.
-            (503, Some("in_doubt" | "error")) if code == "store_unavailable" => false,
+            (503, Some("in_doubt" | "error")) if code == "store_unavailable" => Next::Again,
             _ => panic!("{key}: {reply:?}"),
         }
     }
@@ -224,7 +251,7 @@ fn call(mut asking: Asking, server: SocketAddr, tool: &str, key: &str) -> std::i
 }
 
 /// Everything that happened is recorded, nothing happened twice, and nothing that was acknowledged is lost.
-pub fn settled(shared: &Shared, told: &Told) {
+pub fn settled(shared: &Shared, told: &Told, row: Row) {
     let lab = &shared.lab;
     lab.world.wait_quiet();
     until("no effect is running", || {
@@ -250,5 +277,5 @@ pub fn settled(shared: &Shared, told: &Told) {
         told.doubts
     );
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
-    threads.block_on(audit(lab, &told.asked, &told.acked));
+    threads.block_on(audit(lab, &told.asked, &told.acked, row));
 }

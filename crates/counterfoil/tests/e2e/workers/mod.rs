@@ -4,7 +4,9 @@
 //! was acknowledged is still the answer, and nothing runs that is not recorded.
 
 mod breaking;
+mod clocks;
 mod cutting;
+mod filling;
 mod injecting;
 mod killing;
 mod lending;
@@ -19,6 +21,8 @@ mod registering;
 mod running;
 mod shared;
 mod waking;
+
+pub use shared::Kind;
 
 use std::time::{Duration, Instant};
 

@@ -7,6 +7,7 @@ use super::shared::{Kind, Shared};
 use super::until;
 use crate::http::server::Server;
 use crate::kill_loop::{Dice, variable};
+use crate::report::{Fault, Row};
 
 const ROUNDS: u64 = 20;
 /// Every so many outages it is down until somebody was refused.
@@ -38,7 +39,7 @@ fn the_database_goes_down_and_comes_back(kind: Kind) {
         // The calls may all have been answered by the other one, while this one was still waiting to try again.
         until("it is ready again", || (worker.get("/readyz").status == 200).then_some(()));
     }
-    settled(&shared, &told);
+    settled(&shared, &told, Row { rounds: ROUNDS, ..Row::new(Fault::StoreKilled, kind) });
     assert!(told.refused >= ROUNDS / LONG_EVERY, "{} refused", told.refused);
 }
 

@@ -13,6 +13,7 @@ use crate::http::server::Server;
 use crate::kill_loop::{Dice, variable};
 use crate::lab::{EXIT_DONE, Run};
 use crate::parts::Process;
+use crate::report::{Fault, Row};
 
 const PAUSES: u64 = 15;
 const WORKERS: usize = 3;
@@ -139,7 +140,7 @@ fn paused_workers_double_nothing_and_lose_nothing(kind: Kind) {
     let again = seen.arrived - seen.acted;
     println!("taken over: {again} sent again, {} in doubt", told.doubts);
     assert!(again + told.doubts > 0, "no pause hit anything");
-    load::settled(&shared, &told);
+    load::settled(&shared, &told, Row { rounds: PAUSES, ..Row::new(Fault::WorkersPaused, kind) });
 }
 
 #[test]
@@ -150,6 +151,11 @@ fn a_45_paused_workers_double_nothing_and_lose_nothing_on_postgres() {
 #[test]
 fn a_45_paused_workers_double_nothing_and_lose_nothing_on_redis() {
     paused_workers_double_nothing_and_lose_nothing(Kind::Redis);
+}
+
+#[test]
+fn a_45_paused_workers_double_nothing_and_lose_nothing_on_sqlite() {
+    paused_workers_double_nothing_and_lose_nothing(Kind::Sqlite);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use counterfoil_servers::{postgres, redis};
+use counterfoil_servers::{Home, postgres, redis};
 
 use crate::lab::Lab;
 
@@ -13,13 +13,24 @@ pub enum Kind {
     Redis,
 }
 
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+            Self::Redis => "redis",
+        }
+    }
+}
+
 pub struct Shared {
     pub lab: Lab,
     database: Database,
 }
 
 enum Database {
-    None,
+    /// A file in this folder.
+    None(Home),
     /// With the threads that talk to it.
     Postgres(Box<postgres::Server>, tokio::runtime::Runtime),
     Redis(Mutex<redis::Server>),
@@ -27,18 +38,22 @@ enum Database {
 
 impl Shared {
     pub fn new(kind: Kind, config: &str) -> Self {
+        Self::on(kind, Home::default(), config)
+    }
+
+    pub fn on(kind: Kind, home: Home, config: &str) -> Self {
         let database = match kind {
-            Kind::Sqlite => Database::None,
+            Kind::Sqlite => Database::None(home),
             Kind::Postgres => {
                 let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
                 // Sessions of killed workers stay for a while.
-                let server = threads.block_on(postgres::Server::start_with(&["max_connections=300"]));
+                let server = threads.block_on(postgres::Server::start_in(home, &["max_connections=300"]));
                 Database::Postgres(Box::new(server), threads)
             }
-            Kind::Redis => Database::Redis(Mutex::new(redis::Server::durable())),
+            Kind::Redis => Database::Redis(Mutex::new(redis::Server::start_in(home, &redis::DURABLE))),
         };
         let store = match &database {
-            Database::None => "sqlite:counterfoil.db".to_owned(),
+            Database::None(home) => format!("sqlite:{}", home.dir.path().join("counterfoil.db").display()),
             Database::Postgres(server, _) => server.url(""),
             Database::Redis(server) => server.lock().expect("no panic").url(),
         };
@@ -47,7 +62,7 @@ impl Shared {
 
     pub fn port(&self) -> u16 {
         match &self.database {
-            Database::None => panic!("a file has no port"),
+            Database::None(_) => panic!("a file has no port"),
             Database::Postgres(server, _) => server.port,
             Database::Redis(server) => server.lock().expect("no panic").port(),
         }
@@ -55,7 +70,7 @@ impl Shared {
 
     pub fn pid(&self) -> u32 {
         match &self.database {
-            Database::None => panic!("a file is no process"),
+            Database::None(_) => panic!("a file is no process"),
             Database::Postgres(server, _) => server.pid(),
             Database::Redis(server) => server.lock().expect("no panic").pid(),
         }
@@ -64,11 +79,11 @@ impl Shared {
     /// Serving, whatever happened to it.
     pub fn revive(&self) {
         match &self.database {
-            Database::None => {}
-            // It starts its own sessions again; down and up, so that it is surely whole.
-            Database::Postgres(..) => {
-                self.down();
-                self.up();
+            Database::None(_) => {}
+            Database::Postgres(server, threads) => {
+                if server.is_dead() {
+                    threads.block_on(server.up());
+                }
             }
             Database::Redis(server) => {
                 let mut server = server.lock().expect("no panic");
@@ -83,7 +98,7 @@ impl Shared {
     /// The ledger as it is found through a proxy.
     pub fn url_at(&self, port: u16) -> String {
         match &self.database {
-            Database::None => panic!("a file has no port"),
+            Database::None(_) => panic!("a file has no port"),
             Database::Postgres(server, _) => server.url_at(port, ""),
             Database::Redis(_) => format!("redis://127.0.0.1:{port}"),
         }
@@ -92,16 +107,22 @@ impl Shared {
     /// The database crashes.
     pub fn down(&self) {
         match &self.database {
-            Database::None => panic!("a file does not go down"),
+            Database::None(_) => panic!("a file does not go down"),
             Database::Postgres(server, _) => server.down(postgres::Stop::Immediate),
             Database::Redis(server) => server.lock().expect("no panic").kill(),
         }
     }
 
+    /// Down and up, so that it is surely whole.
+    pub fn restart(&self) {
+        self.down();
+        self.up();
+    }
+
     /// And is started again, on what it has kept.
     pub fn up(&self) {
         match &self.database {
-            Database::None => panic!("a file does not go down"),
+            Database::None(_) => panic!("a file does not go down"),
             Database::Postgres(server, threads) => threads.block_on(server.up()),
             Database::Redis(server) => server.lock().expect("no panic").start(),
         }
