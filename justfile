@@ -24,6 +24,10 @@ schemathesis:
 spec *args:
     spec/check {{args}}
 
+# Replays the seeds of every fuzz target and runs each for FUZZ_SECONDS (10).
+fuzz *args:
+    fuzz/check {{args}}
+
 # Licences, advisories, bans, sources. Needs cargo-deny.
 deny:
     cargo deny --locked check

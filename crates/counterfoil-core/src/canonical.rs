@@ -17,11 +17,14 @@ use thiserror::Error;
 
 use crate::ids::{Digest32, Fingerprint};
 use crate::json_text::{self, first_special, write_string};
+use crate::value::{too_deep, value_of};
 
 /// Largest arguments, in bytes of the text given. A ledger is not a file store: put large things elsewhere and pass a reference.
 pub const ARGS_BYTES_MAX: usize = 1 << 20;
 /// Integers of up to this many characters are below 2^53.
 const EXACT_DIGITS: usize = 15;
+/// Largest exponent of a number, as it is written and in its normal form: what was read once is read again.
+const EXPONENT_MAX: i64 = 1_000_000;
 /// Deepest nesting. Deeper values exhaust the stack of whoever reads them next.
 pub const DEPTH_MAX: usize = 128;
 
@@ -70,7 +73,7 @@ impl CanonicalJson {
     }
 
     pub fn to_value(&self) -> serde_json::Value {
-        serde_json::from_str(self.as_str()).unwrap_or(serde_json::Value::Null)
+        value_of(self.as_str())
     }
 }
 
@@ -104,9 +107,18 @@ impl<'de> Deserialize<'de> for CanonicalJson {
 pub struct Json(Arc<str>);
 
 impl Json {
-    /// Keeps `text` as it is when it is one JSON value.
+    /// Keeps `text` as it is when it is one JSON value that everyone can follow.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        Ok(Self(serde_json::from_str::<&RawValue>(text)?.get().into()))
+        let text = serde_json::from_str::<&RawValue>(text)?.get();
+        if too_deep(text) {
+            return Err(serde::de::Error::custom(format_args!("nested deeper than {DEPTH_MAX} levels")));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// Text that was made of another's by putting values in the place of values.
+    pub(crate) fn made_of_json(text: String) -> Self {
+        Self(text.into())
     }
 
     pub fn from_value(value: &serde_json::Value) -> Self {
@@ -126,7 +138,7 @@ impl Json {
     }
 
     pub fn to_value(&self) -> serde_json::Value {
-        serde_json::from_str(self.as_str()).unwrap_or(serde_json::Value::Null)
+        value_of(self.as_str())
     }
 
     pub fn digest(&self) -> Digest32 {
@@ -447,7 +459,7 @@ impl<'a> Reader<'a> {
                 self.at += 1;
             }
             let digits = self.digits()?;
-            let size: i64 = digits.parse().ok().filter(|e| *e <= 1_000_000).ok_or_else(|| self.syntax("the exponent is too large"))?;
+            let size: i64 = digits.parse().ok().filter(|e| *e <= EXPONENT_MAX).ok_or_else(|| self.syntax("the exponent is too large"))?;
             sign * size
         } else {
             0
@@ -459,6 +471,9 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         let exact = Decimal::new(negative, whole, fraction, exponent);
+        if (exact.point - 1).abs() > EXPONENT_MAX {
+            return Err(self.syntax("the exponent is too large"));
+        }
         exact.write(text, out);
         Ok(())
     }
@@ -589,6 +604,10 @@ mod tests {
         check("{'a':1}", "not JSON at byte 1: expected a member name in double quotes");
         check("\"a\nb\"", "not JSON at byte 2: control character 0x0a in a string; write it as \\u000a");
         check("1e9999999", "not JSON at byte 9: the exponent is too large");
+        // What comes out goes in again.
+        check("10e1000000", "not JSON at byte 10: the exponent is too large");
+        check("0.1e-1000000", "not JSON at byte 12: the exponent is too large");
+        assert_eq!(canonicalize("10e999999").unwrap(), canonicalize("1e+1000000").unwrap());
         assert_eq!(canonicalize(&"[".repeat(10_000)).unwrap_err(), CanonicalError::TooDeep { at: DEPTH_MAX });
         let large = format!("\"{}\"", "x".repeat(ARGS_BYTES_MAX));
         assert!(matches!(CanonicalJson::parse(&large), Err(CanonicalError::TooLarge { .. })));

@@ -173,7 +173,7 @@ fn execute(effect: &Effect, conditions: &Conditions<'_>) -> Decision {
         return Decision::Refuse(Refusal::ArgumentsRedacted);
     }
     // The fence is the version of the claim's record: it grows with every claim and no two claims share one.
-    Decision::Execute(Attempt { number: effect.attempts + 1, fence: Fence(effect.version + 1) })
+    Decision::Execute(Attempt { number: effect.attempts.saturating_add(1), fence: Fence(effect.version + 1) })
 }
 
 fn lost(fence: Fence, at: Timestamp, why: String) -> Decision {
@@ -241,6 +241,16 @@ mod tests {
 
     fn later() -> Failure {
         Failure::of_dependency("http_503", "later")
+    }
+
+    /// A ledger says what its writer liked: the next attempt has a number all the same.
+    #[test]
+    fn attempts_are_counted_as_far_as_they_can_be() {
+        let policy = Policy::default();
+        let mut worn = effect([]);
+        worn.attempts = u32::MAX;
+        let fence = Fence(worn.version + 1);
+        assert_eq!(decide(&worn, &conditions(&policy)), Decision::Execute(Attempt { number: u32::MAX, fence }));
     }
 
     #[test]

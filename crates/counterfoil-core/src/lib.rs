@@ -32,6 +32,7 @@ pub mod summary;
 pub mod time;
 pub mod token;
 pub mod trace;
+mod value;
 pub mod veil;
 
 pub use call::{Call, Identity};

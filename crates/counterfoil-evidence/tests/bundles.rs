@@ -81,3 +81,16 @@ fn a_receipt_that_contradicts_its_entry_is_named_whoever_sealed_it() {
     assert_eq!(named.len(), 1, "{named:?}");
     assert!(named[0].part.starts_with(&format!("receipt {}", last + 1)) && named[0].problem.contains("`attempt`"), "{named:?}");
 }
+
+/// Whoever verifies has the file from a stranger: no number in it may end the verifier instead of the file.
+#[test]
+fn a_line_may_have_any_number_and_is_named() {
+    let good = Story::new("trip-7", 3).bundle(4, &secret());
+    for (at, number) in [(1, u64::MAX), (1, u64::MAX - 1), (2, u64::MAX), (2, 0)] {
+        let changed = good.replacen(&format!("{{\"line\":{at},"), &format!("{{\"line\":{number},"), 1);
+        let named = faults(&changed);
+        assert!(named.iter().any(|fault| fault.line == Some(at) || fault.line == Some(at + 1)), "{named:?}");
+        // One that cannot be read is counted as well.
+        assert!(!faults(&format!("{}\n!\n!\n", changed.lines().take(at as usize).collect::<Vec<_>>().join("\n"))).is_empty());
+    }
+}

@@ -91,7 +91,7 @@ impl fmt::Display for Part<'_> {
 pub fn each<'a>(text: &'a str, mut take: impl FnMut(Read<'a>)) -> Vec<Fault> {
     let mut faults = Vec::new();
     // Of the line before: its hash, the number it gives itself, and itself.
-    let (mut last, mut number, mut before) = (START, 0, "");
+    let (mut last, mut number, mut before) = (START, 0_u64, "");
     let whole = text.strip_suffix('\n');
     if whole.is_none() {
         faults.push(Fault::new(None, "end of the file", "the last line has no newline: the file was cut"));
@@ -100,7 +100,7 @@ pub fn each<'a>(text: &'a str, mut take: impl FnMut(Read<'a>)) -> Vec<Fault> {
         match serde_json::from_str::<Line<'_>>(text) {
             Err(error) => {
                 faults.push(Fault::new(at, "line", format!("it cannot be read: {error}")));
-                number += 1;
+                number = number.saturating_add(1);
             }
             Ok(line) => {
                 // Nothing follows it that has its hash: it must have its one form.
@@ -126,9 +126,10 @@ pub fn each<'a>(text: &'a str, mut take: impl FnMut(Read<'a>)) -> Vec<Fault> {
 
 /// How a line, which says that it is line `found`, does not follow the one before it.
 fn broken(line: &Read<'_>, found: u64, number: u64, last: Digest32, before: &str) -> Option<Fault> {
-    let expected = number + 1;
+    // A file may say anything, also that it has more lines than can be counted.
+    let expected = number.saturating_add(1);
     let problem = match found {
-        _ if found > expected + 1 => format!("lines {expected} to {} are missing before it", found - 1),
+        _ if found > expected.saturating_add(1) => format!("lines {expected} to {} are missing before it", found - 1),
         _ if found > expected => format!("line {expected} is missing before it"),
         _ if found == number => format!("it is line {found} once more: it was doubled, or its number was changed"),
         _ if found < expected => format!("it is line {found}, and stands after line {number}: it was moved, or doubled"),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cel::Value;
 use cel::objects::{Key, Map, Opaque, OptionalValue};
-use counterfoil_core::canonical::canonicalize;
+use counterfoil_core::canonical::{DEPTH_MAX, canonicalize};
 use serde_json::value::RawValue;
 
 /// Beyond this a double no longer tells neighbouring integers apart.
@@ -34,7 +34,7 @@ pub(super) fn from_text(text: &str) -> (Value, usize) {
     let mut size = 0;
     let value = match serde_json::from_str::<serde_json::Value>(text) {
         Ok(value) if survives(text, &value) => from_json(&value, &mut size),
-        _ => serde_json::from_str::<&RawValue>(text).map_or(Value::Null, |raw| from_raw(raw, &mut size)),
+        _ => serde_json::from_str::<&RawValue>(text).map_or(Value::Null, |raw| from_raw(raw, &mut size, 1)),
     };
     (value, size)
 }
@@ -65,18 +65,19 @@ pub(super) fn from_json(value: &serde_json::Value, size: &mut usize) -> Value {
     }
 }
 
-/// The slow way, taken only for texts with a number that serde_json would round.
-fn from_raw(raw: &RawValue, size: &mut usize) -> Value {
+/// The slow way, taken only for texts with a number that serde_json would round. What is too deep to be followed, in a ledger that others wrote, is its text.
+fn from_raw(raw: &RawValue, size: &mut usize, depth: usize) -> Value {
     *size += 1;
     let text = raw.get();
     match text.as_bytes().first() {
+        Some(b'[' | b'{') if depth > DEPTH_MAX => Value::from(text),
         Some(b'[') => {
             let list: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
-            Value::List(Arc::new(list.into_iter().map(|v| from_raw(v, size)).collect()))
+            Value::List(Arc::new(list.into_iter().map(|v| from_raw(v, size, depth + 1)).collect()))
         }
         Some(b'{') => {
             let map: BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
-            object(map.iter().map(|(k, v)| (k.as_str(), from_raw(v, size))))
+            object(map.iter().map(|(k, v)| (k.as_str(), from_raw(v, size, depth + 1))))
         }
         Some(b'-' | b'0'..=b'9') => match serde_json::from_str::<serde_json::Value>(text) {
             Ok(number) if survives(text, &number) => from_json(&number, &mut 0),

@@ -258,3 +258,12 @@ fn the_deepest_expression_fits_a_small_stack() {
     };
     std::thread::Builder::new().stack_size(1 << 20).spawn(evaluate).unwrap().join().unwrap();
 }
+
+/// No tool's answer is kept so deep as JSON; a record that others wrote may be.
+#[test]
+fn data_of_any_depth_fits_a_small_stack() {
+    let deep = format!("{{\"a\":{}1{},\"n\":7}}", "[".repeat(20_000), "]".repeat(20_000));
+    let stored: Json = serde_json::from_str(&deep).unwrap();
+    let evaluate = move || Expr::parse("result.n").unwrap().eval(&Scope::new().with_json("result", &stored)).unwrap();
+    assert_eq!(std::thread::Builder::new().stack_size(1 << 20).spawn(evaluate).unwrap().join().unwrap(), json!(7));
+}
