@@ -46,7 +46,6 @@ pub fn spec(action: Action) -> ToolSpec {
         input: None,
         output: None,
         approval: None,
-        subject: None,
         cost: None,
         action,
         probe: None,
