@@ -268,6 +268,39 @@ mod tests {
         assert_eq!(with(1, NOW + Duration::from_secs(120)), Decision::Replay, "no time left");
     }
 
+    /// What may still be on its way cannot be asked about: found by the simulator, which acknowledged claims late.
+    #[test]
+    fn a_probe_waits_for_whatever_may_have_been_sent_as_late_as_it_could() {
+        let policy = Policy { timeout: Duration::from_secs(10), lease: Duration::from_secs(30), ..Policy::default() };
+        let seconds = |s| NOW + Duration::from_secs(s);
+        let from = |effect: &Effect| match decide(effect, &Conditions { can_probe: true, ..conditions(&policy) }) {
+            Decision::Wait { until } => until,
+            other => panic!("{other:?}"),
+        };
+        let lost = |at| Entry::Lost { fence: Fence(1), at, why: "gone".into() };
+        assert_eq!(
+            from(&effect([claimed(), lost(seconds(2))])),
+            seconds(12),
+            "it died two seconds after its claim, and may have sent it then"
+        );
+        assert_eq!(
+            from(&effect([claimed(), lost(seconds(15))])),
+            seconds(20),
+            "nothing is sent later than a third of the lease after the claim"
+        );
+        let unknown = |sent| finished(Ended::Unknown { failure: later(), not_before: NOW, sent });
+        assert_eq!(from(&effect([claimed(), unknown(Some(seconds(3)))])), seconds(13), "whoever sent it said when");
+    }
+
+    #[test]
+    fn a_series_that_ended_is_for_its_run_to_judge() {
+        let policy = Policy::default();
+        let receipt = Some(ReceiptId::new(&Digest32::of(b"key"), 1));
+        let ended = effect([claimed(), finished(Ended::Retry { failure: later(), not_before: NOW, receipt })]);
+        assert!(matches!(decide(&ended, &conditions(&policy)), Decision::Execute(_)));
+        assert_eq!(decide(&ended, &Conditions { of_run: true, ..conditions(&policy) }), Decision::Replay);
+    }
+
     #[test]
     fn a_repeat_keeps_to_the_deadline() {
         let policy = Policy { repeat: crate::policy::Repeat::Keyed, ..Policy::default() };

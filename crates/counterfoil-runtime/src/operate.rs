@@ -32,12 +32,19 @@ pub(crate) const UNDO_CALLER: &str = "undo";
 pub struct Operator {
     pub by: String,
     pub why: String,
+    /// The attempt that they looked at: of another one they say nothing.
+    pub attempt: Option<u32>,
     pub beside: Beside,
 }
 
 impl Operator {
     pub fn new(by: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { by: by.into(), why: why.into(), beside: Beside::default() }
+        Self { by: by.into(), why: why.into(), attempt: None, beside: Beside::default() }
+    }
+
+    /// What they say of a doubt is about this attempt, and none that came after it.
+    pub fn about(self, attempt: Option<u32>) -> Self {
+        Self { attempt, ..self }
     }
 
     pub(crate) fn said(&self) -> Said<'_> {
@@ -150,11 +157,16 @@ impl Runtime {
     pub async fn resolve(&self, key: EffectKey, resolution: Resolution, operator: &Operator) -> Result<Effect, OperateError> {
         let resolution = self.redacted(key, resolution).await?;
         let task = self.recorded_task(&self.effect(key).await?).await?;
-        self.change(key, "only a doubt can be resolved", operator, |effect, now| {
+        let hint = match operator.attempt {
+            None => "only a doubt can be resolved",
+            Some(_) => "only a doubt can be resolved, and only if it is still about the attempt that was named: look again",
+        };
+        self.change(key, hint, operator, |effect, now| {
             // Cancelled while it ran: whether it happened is as open as for any doubt.
             let open = matches!(effect.state, State::InDoubt(_))
                 || matches!(effect.state, State::Cancelled { late: None, .. }) && effect.doubtful();
-            if !open {
+            let newest = effect.silent.last().map(|claim| claim.attempt);
+            if !open || operator.attempt.is_some_and(|attempt| newest != Some(attempt)) {
                 return None;
             }
             let (verdict, word, result) = match &resolution {

@@ -342,6 +342,20 @@ async fn a_person_can_say_that_it_did_not_happen() {
     assert_eq!((second.status, second.attempt, world.requests()), (Status::Success, 2, 2));
 }
 
+/// Found by the simulator: while a person looked at the one attempt, the next was made, and lost its answer as well.
+#[tokio::test]
+async fn a_persons_word_is_about_the_attempt_that_was_looked_at() {
+    let house = house();
+    let world = house.tool("charge", quick(), World::new(|n, _| if n == 1 { Step::Panic } else { Step::ActAndLose }));
+    let key = house.call(call("k", "{}")).await.effect.unwrap();
+    house.runtime.resolve(key, Resolution::DidNotHappen, &operator().about(Some(1))).await.unwrap();
+    assert_eq!(house.call(call("k", "{}")).await.status, Status::InDoubt);
+    let late = house.runtime.resolve(key, Resolution::DidNotHappen, &operator().about(Some(1))).await;
+    assert!(late.unwrap_err().to_string().contains("the attempt that was named"));
+    assert_eq!((house.call(call("k", "{}")).await.status, world.requests()), (Status::InDoubt, 2));
+    house.runtime.resolve(key, Resolution::GiveUp, &operator().about(Some(2))).await.unwrap();
+}
+
 #[tokio::test]
 async fn keyed_and_safe_tools_are_repeated_with_the_same_key() {
     for repeat in [Repeat::Keyed, Repeat::Safe] {
@@ -583,6 +597,8 @@ async fn cancelling_keeps_what_still_happened() {
     assert_eq!((effect.state.word(), effect.late.len(), effect.world().word()), ("cancelled", 1, "compensatable_failure"));
     house.runtime.undo(key, &operator()).await.unwrap();
     assert_eq!((world.effects(), refund.effects()), (1, 1));
+    let again = house.call(call("k", "{}")).await;
+    assert_eq!((again.status, again.outcome), (Status::Cancelled, "compensated"), "who was told that it was cancelled is told so for ever");
 }
 
 #[tokio::test]

@@ -108,6 +108,7 @@ struct ResolveBody {
     verdict: Verdict,
     result: Option<Box<serde_json::value::RawValue>>,
     why: Option<String>,
+    attempt: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -131,7 +132,7 @@ pub async fn resolve(Shared(app): Shared<Arc<App>>, segment: Segment, ask: Ask) 
         (Some(result), _) => counterfoil_core::Json::parse(result.get()).map_err(|e| Problem::bad("invalid_json", e.to_string()))?,
         (None, _) => counterfoil_core::Json::null(),
     };
-    let operator = app.operator(&ask.who, body.why);
+    let operator = app.operator(&ask.who, body.why).about(body.attempt);
     undropped(async move {
         let resolution = match body.verdict {
             Verdict::Happened | Verdict::Undo => Resolution::Happened { result },

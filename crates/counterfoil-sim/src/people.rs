@@ -98,6 +98,7 @@ impl Desk {
                 "in_doubt" | "cancelled" => {
                     let said = self.hub.lock().looks(&subject);
                     if let Some(resolution) = said {
+                        let operator = operator.about(effect.silent.last().map(|claim| claim.attempt));
                         drop(self.runtime.resolve(key, resolution, &operator).await);
                     }
                 }

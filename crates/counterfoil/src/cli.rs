@@ -758,6 +758,9 @@ pub struct ResolveArgs {
     /// It happened and shall not have: record it as done, then undo it
     #[arg(long, group = "verdict")]
     pub undo: bool,
+    /// Only if the doubt is still about this attempt: it may have been tried again since you looked
+    #[arg(long, value_name = "N")]
+    pub attempt: Option<u32>,
     #[command(flatten)]
     pub who: WhoArgs,
 }

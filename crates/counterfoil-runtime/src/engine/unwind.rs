@@ -91,9 +91,11 @@ impl Runtime {
     }
 
     async fn undo_now(&self, key: EffectKey, operator: &Operator) -> Result<Unwound, RunError> {
-        let answer = match self.undo(key, operator).await {
-            Ok(answer) => answer,
+        let error = match self.undo(key, operator).await {
+            Ok(answer) => answer.error,
             Err(OperateError::Ledger(error)) => return Err(error.into()),
+            // It is being undone already: by a call whose first record was written although nobody could say so, or by somebody else.
+            Err(OperateError::WrongState { .. }) => None,
             Err(error) => return Ok(Unwound::Dealt(Err(Failure::new("undo_refused", error.to_string())))),
         };
         let now = self.now();
@@ -104,7 +106,7 @@ impl Runtime {
             State::Undoing { undo, .. } => {
                 let undoing = self.inner.ledger.load(*undo).await?;
                 let attempts_max = self.undo_attempts(&effect).await?;
-                match answer.error {
+                match error {
                     // What keeps it away may do so for ever: it has been tried as often as it may.
                     Some(error) if undoing.attempts >= attempts_max && !undoing.doubtful() => {
                         Ok(Unwound::Dealt(Err(Failure { retriable: true, ..Failure::new(error.code, error.message) })))
@@ -116,7 +118,7 @@ impl Runtime {
             }
             // Refused before it was written down as begun.
             _ => {
-                let failure = answer.error.map_or_else(
+                let failure = error.map_or_else(
                     || Failure::new("undo_refused", "the undo was refused"),
                     |error| Failure { retriable: error.retriable, ..Failure::new(error.code, error.message) },
                 );

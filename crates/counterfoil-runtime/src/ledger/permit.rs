@@ -113,3 +113,28 @@ impl Lease {
         Timestamp(self.until.load(Ordering::SeqCst))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use counterfoil_core::WorkerId;
+    use counterfoil_core::ids::Digest32;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn permit(at: Timestamp, claimed: Instant) -> Permit {
+        let claim = Claim { at, attempt: 1, fence: Fence(1), worker: WorkerId::new("w").unwrap(), lease_until: at + LEASE };
+        Permit::of(Holding { claimed, ..Holding::of(Effect::absent(Digest32::of(b"key")), &claim, LEASE) })
+    }
+
+    /// Found by the simulator: by then another may have asked the world, and been told that it did not happen.
+    #[test]
+    fn what_is_not_sent_soon_is_not_sent() {
+        let at = Timestamp(1_700_000_000_000_000);
+        let soon = permit(at, Instant::now());
+        assert!(soon.holds(at) && soon.holds(at + LEASE / 3));
+        assert!(!soon.holds(at + LEASE / 3 + Duration::from_micros(1)), "by the wall clock");
+        let long_ago = Instant::now().checked_sub(LEASE / 3 + Duration::from_secs(1)).expect("the machine has run for so long");
+        assert!(!permit(at, long_ago).holds(at), "the wall clock was set back meanwhile");
+    }
+}

@@ -225,7 +225,7 @@ async fn resolve(global: &Global, house: &House, args: &ResolveArgs) -> anyhow::
     let result =
         Json::parse(&args.result).map_err(|e| Refused::usage("invalid_result", format!("--result: not JSON: {e}; nothing was changed")))?;
     let key = find_key(house, &args.key).await?;
-    let operator = operator(&args.who);
+    let operator = operator(&args.who).about(args.attempt);
     if args.undo && !house.runtime.could_undo(key, &result).await.map_err(operate_refused)? {
         return Err(operate_refused(OperateError::NoUndo(key)));
     }
