@@ -285,10 +285,10 @@ fn wrong_end(world: &World, script: Script, run: &Subject, state: &str) -> Optio
                 _ => None,
             }),
         },
-        "compensation_failed" => match undoable().find(|step| standing(step) && !refused(world, run, step.id)) {
-            Some(step) => Some(format!("{} was not undone, and nobody refused it", step.id)),
-            None => None,
-        },
+        "compensation_failed" => {
+            let left = undoable().find(|step| standing(step) && !refused(world, run, step.id));
+            left.map(|step| format!("{} was not undone, and nobody refused it", step.id))
+        }
         "failed" => undoable().find(standing).map(|step| format!("{} stands", step.id)),
         _ => None,
     }

@@ -58,7 +58,9 @@ impl Worker {
         tools::register(&runtime, hub, life);
         let worker = Self { life, tokio, runtime, touched, started, born };
         let every = hub.lock().between(700 * MS, 2500 * MS);
-        worker.tokio.block_on(async { worker.runtime.recover_forever(Duration::from_micros(every)) });
+        let inside = worker.tokio.enter();
+        drop(worker.runtime.recover_forever(Duration::from_micros(every)));
+        drop(inside);
         Ok(worker)
     }
 

@@ -105,7 +105,7 @@ pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
     let start_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let idle_rss_mb = machine::rss_mb_of(server.pid);
     let opened = compose::open_store(&url("library.db"), Volatile::Allowed).await?;
-    let library = Load::new(&opened).await?;
+    let library = Load::new(&opened, counterfoil_runtime::Receipts::Written).await?;
     let turn = Duration::from_secs_f64(args.seconds) / TURNS;
     let (mut ours, mut http) = (Tally::default(), Tally::default());
     let next = Arc::new(AtomicU64::new(0));

@@ -94,7 +94,7 @@ pub async fn run(global: &Global, args: &BenchArgs) -> anyhow::Result<Exit> {
     let folder = Folder::new(args.dir.as_deref())?;
     let url = global.store.clone().unwrap_or_else(|| format!("sqlite:{}", folder.path.join("bench.db").display()));
     let opened = compose::open_store(&url, Volatile::Allowed).await?;
-    let bytes = Load::new(&opened).await?.bytes_per_append();
+    let bytes = Load::new(&opened, counterfoil_runtime::Receipts::Written).await?.bytes_per_append();
     let bench = Bench::new(&opened, args.steps)?;
     let local = matches!(opened.kind, Kind::Memory | Kind::Sqlite(_));
     for concurrency in &args.concurrency {
