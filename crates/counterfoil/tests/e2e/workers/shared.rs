@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use counterfoil_servers::{Home, postgres, redis};
 
+use super::until;
 use crate::lab::Lab;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +112,18 @@ impl Shared {
             Database::Postgres(server, _) => server.down(postgres::Stop::Immediate),
             Database::Redis(server) => server.lock().expect("no panic").kill(),
         }
+    }
+
+    /// Redis writes its file anew, as it does from time to time. It may fail at that.
+    pub fn rewrite(&self) {
+        let Database::Redis(server) = &self.database else { panic!("only Redis does that") };
+        let server = server.lock().expect("no panic");
+        server.cli(&["BGREWRITEAOF"]);
+        until("its file is written anew", || {
+            let said = server.cli(&["INFO", "persistence"]);
+            let busy = ["aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"].iter().any(|word| said.contains(word));
+            (!busy).then_some(())
+        });
     }
 
     /// Down and up, so that it is surely whole.
