@@ -1,7 +1,7 @@
 //! JSON text as a value, for whoever checks it or looks into it.
 //!
-//! What must stay true: the value has the shape of the text. A number that a double cannot hold is the largest that one can, half a surrogate pair, which JSON allows and text does not, is U+FFFD; they
-//! must not make all that stands around them disappear, or a schema would hold for what it was never shown. Texts are at most [`DEPTH_MAX`] deep
+//! What must stay true: the value has the shape of the text. A number that no double holds stands in it as its text, which no schema takes for a number; half a surrogate pair, which JSON allows and text
+//! does not, is U+FFFD; they must not make all that stands around them disappear, or a schema would hold for what it was never shown. Texts are at most [`DEPTH_MAX`] deep
 //! ([`too_deep`]); what is deeper all the same, from a ledger that others wrote, stands in the value as its text.
 
 use std::borrow::Cow;
@@ -31,8 +31,6 @@ fn at_depth(text: &str, depth: usize) -> Value {
             members.map_or_else(|_| text.into(), |members| members.into_iter().map(member).collect())
         }
         Some(b'"') => decoded(text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)).into(),
-        Some(b'-') => f64::MIN.into(),
-        Some(b'0'..=b'9') => f64::MAX.into(),
         _ => text.into(),
     })
 }
@@ -64,7 +62,7 @@ mod tests {
     #[test]
     fn what_no_double_holds_does_not_hide_what_stands_beside_it() {
         let args = CanonicalJson::parse(r#"{"cents":99999999,"deep":[{"n":-1e400}],"n":1e400}"#).unwrap();
-        assert_eq!(args.to_value(), json!({ "cents": 99_999_999, "deep": [{ "n": f64::MIN }], "n": f64::MAX }));
+        assert_eq!(args.to_value(), json!({ "cents": 99_999_999, "deep": [{ "n": "-1e+400" }], "n": "1e+400" }));
         let args = CanonicalJson::parse(&format!(r#"{{"a":{},"b":2}}"#, nested(DEPTH_MAX - 1))).unwrap();
         assert_eq!(args.to_value()["b"], 2);
         assert!(args.to_value()["a"].is_array());
