@@ -88,7 +88,8 @@ fn entry(dice: &mut Dice<'_>, effect: &Effect, at: Timestamp) -> Entry {
         4..=6 => Entry::Claimed(Claim {
             at,
             attempt: dice.of(&[effect.attempts.saturating_add(1), 0, u32::MAX]),
-            fence: Fence(effect.fence.0.saturating_add(dice.of(&[1, 1, 1, 0, 7]))),
+            // The version of its record, as ledgers have it; or one that has been given.
+            fence: Fence((effect.version + 1).saturating_sub(dice.of(&[0, 0, 0, 1, 2]))),
             worker: "w".parse().expect("a name"),
             lease_until: later(dice),
         }),
