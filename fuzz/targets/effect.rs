@@ -88,7 +88,8 @@ fn entry(dice: &mut Dice<'_>, effect: &Effect, at: Timestamp) -> Entry {
         4..=6 => Entry::Claimed(Claim {
             at,
             attempt: dice.of(&[effect.attempts.saturating_add(1), 0, u32::MAX]),
-            fence: Fence(effect.fence.0.saturating_add(dice.of(&[1, 1, 1, 0, 7]))),
+            // The version of its record, as ledgers have it; or one that has been given.
+            fence: Fence((effect.version + 1).saturating_sub(dice.of(&[0, 0, 0, 1, 2]))),
             worker: "w".parse().expect("a name"),
             lease_until: later(dice),
         }),
@@ -99,7 +100,10 @@ fn entry(dice: &mut Dice<'_>, effect: &Effect, at: Timestamp) -> Entry {
                 0 => Ended::Done { success: Success::new(result()), undo: undo(dice), receipt },
                 1 => Ended::Failed { failure: failure(dice), receipt },
                 2 => Ended::Retry { failure: failure(dice), not_before: later(dice), receipt: dice.flag().then_some(receipt) },
-                _ => Ended::Unknown { failure: failure(dice), not_before: later(dice) },
+                _ => {
+                    let sent = dice.flag().then_some(at);
+                    Ended::Unknown { failure: failure(dice), not_before: later(dice), sent }
+                }
             };
             let answers = effect.answers(&outcome, at);
             Entry::Finished(Finished { fence, attempt: effect.attempts, started: at, ended: at, outcome, answers })
@@ -154,6 +158,7 @@ fn decided(effect: &Effect, dice: &mut Dice<'_>, now: Timestamp) {
         needs_approval: dice.flag(),
         holder_gone: dice.flag(),
         runnable: dice.flag(),
+        of_run: dice.flag(),
     };
     match decide(effect, &conditions) {
         Decision::Execute(attempt) => {

@@ -41,7 +41,7 @@ const ROUTES: &[(&str, &str, &str)] = &[
 
 fuzz_target!(|text: &str| {
     let server = Server::open();
-    let mut effect = "0".repeat(64);
+    let (mut effect, mut runs) = ("0".repeat(64), false);
     for (n, line) in text.lines().take(LINES_MAX).enumerate() {
         let (word, body) = line.split_once(' ').unwrap_or((line, ""));
         let Some((_, method, path)) = ROUTES.iter().find(|(route, ..)| *route == word) else { continue };
@@ -53,7 +53,9 @@ fuzz_target!(|text: &str| {
         let asked = Asked { method, path: &path, headers, body };
         let before = server.records();
         let first = answered(&server, &asked);
-        if first.is_refusal() {
+        // A run goes on by itself beside what is asked.
+        runs |= matches!(word, "run" | "fork") && first.status < 300;
+        if first.is_refusal() && !runs {
             assert_eq!(server.records(), before, "{} left a trace: {:?}", first.status, first.body);
         }
         if let Some(key) = first.json()["effect"].as_str() {

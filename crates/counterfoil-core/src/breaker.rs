@@ -200,6 +200,31 @@ mod tests {
         run(&mut b, &"x.".repeat(49));
         run(&mut b, "..");
         assert_eq!(b.phase(NOW), Phase::Closed, "49 of 100");
+        let mut b = Breaker::default();
+        run(&mut b, "..");
+        run(&mut b, &".x".repeat(49));
+        assert_eq!(b.phase(NOW), Phase::Closed, "49 of 100, the last of them just now");
+    }
+
+    #[test]
+    fn a_window_of_nothing_says_nothing() {
+        let policy = BreakerPolicy { window: 0, ..POLICY };
+        let mut b = Breaker::default();
+        b.count(&policy, Admission::Pass, Health::Bad, NOW);
+        assert_eq!(b.phase(NOW), Phase::Closed, "one failure is not all of the last calls");
+    }
+
+    /// Whoever was on the way when it opened reports about the dependency of before: that neither keeps it open longer nor closes it.
+    #[test]
+    fn what_was_dispatched_before_it_opened_is_not_counted() {
+        let mut b = Breaker::default();
+        run(&mut b, "xxxxx");
+        let open = b.clone();
+        let later = NOW + std::time::Duration::from_secs(20);
+        for health in [Health::Bad, Health::Bad, Health::Bad, Health::Bad, Health::Bad, Health::Good] {
+            assert!(!b.count(&POLICY, Admission::Pass, health, later), "there is nothing to write");
+            assert_eq!(b, open);
+        }
     }
 
     #[test]
@@ -250,6 +275,30 @@ mod tests {
             b.count(&POLICY, Admission::Probe, health, later);
             assert!(b.forced(), "{health:?}");
         }
+    }
+
+    /// A tool whose policy has no breaker is not kept away by what was counted before; a person's word holds all the same.
+    #[test]
+    fn without_a_breaker_nothing_is_counted_and_only_a_person_stops_calls() {
+        let without = BreakerPolicy { enabled: false, ..POLICY };
+        let mut tripped = Breaker::default();
+        run(&mut tripped, "xxxxx");
+        assert_eq!(tripped.admit(&without, NOW), Admission::Pass);
+        let mut b = Breaker::default();
+        for _ in 0..10 {
+            assert!(!b.count(&without, Admission::Pass, Health::Bad, NOW), "there is nothing to write");
+        }
+        assert_eq!(b, Breaker::default());
+        b.force_open(NOW, "maintenance".into());
+        assert_eq!(b.admit(&without, NOW), Admission::Refuse { retry_at: None });
+    }
+
+    #[test]
+    fn phases_are_called_as_in_the_glossary() {
+        let mut b = Breaker::default();
+        assert_eq!(b.phase(NOW).word(), "closed");
+        run(&mut b, "xxxxx");
+        assert_eq!((b.phase(NOW).word(), b.phase(NOW + POLICY.reset).word()), ("open", "half_open"));
     }
 
     #[test]

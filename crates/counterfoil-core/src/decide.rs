@@ -312,6 +312,28 @@ mod tests {
         assert!(matches!(with(1, NOW), Decision::Execute(_)));
         assert_eq!(with(1, NOW + Duration::from_secs(120)), Decision::Hold(Hold::Doubt));
         assert_eq!(with(4, NOW), Decision::Hold(Hold::Doubt));
+        // A repeat that may begin only when the time is up is none.
+        let last = |not_before| {
+            let doubt = effect([claimed(), finished(Ended::Unknown { failure: later(), not_before, sent: None })]);
+            decide(&doubt, &conditions(&policy))
+        };
+        let deadline = NOW + Duration::from_secs(120);
+        assert_eq!(last(Timestamp(deadline.0 - 1)), Decision::Wait { until: Timestamp(deadline.0 - 1) });
+        assert_eq!(last(deadline), Decision::Hold(Hold::Doubt));
+    }
+
+    /// Whoever made the attempt waits its turn; others are told what happened.
+    #[test]
+    fn only_the_owner_of_a_series_waits_for_its_next_attempt() {
+        let policy = Policy::default();
+        let not_before = NOW + Duration::from_secs(5);
+        let failed = effect([claimed(), finished(Ended::Retry { failure: later(), not_before, receipt: None })]);
+        let with = |attempts| {
+            let base = conditions(&policy);
+            decide(&failed, &Conditions { series: Series { attempts, ..base.series }, ..base })
+        };
+        assert_eq!(with(1), Decision::Wait { until: not_before });
+        assert_eq!(with(0), Decision::Replay);
     }
 
     #[test]
@@ -346,6 +368,8 @@ mod tests {
             assert_eq!(decide(effect, &other), Decision::Refuse(Refusal::KeyReuseMismatch { recorded: args("{}") }));
         }
         let Decision::Record(denied) = decide(&waiting, &Conditions { now: expires, ..needed }) else { panic!("denied by the clock") };
+        let of_its_record = ReceiptId::new(&waiting.key, waiting.version + 1);
+        assert!(matches!(denied, Entry::Denied { receipt, .. } if receipt == of_its_record), "its receipt is found by its record");
         let mut late = waiting.clone();
         assert!(late.apply([Entry::Approved { at: expires, by: "ada".into() }]).is_err(), "too late");
         let mut closed = waiting;
@@ -412,5 +436,20 @@ mod tests {
         assert_eq!(with(0, 0), Decision::Wait { until: NOW + Duration::from_secs(3) });
         assert_eq!(with(0, 3), Decision::Probe);
         assert_eq!(with(1, 3), Decision::Hold(Hold::Doubt));
+    }
+
+    /// Until the attempt's timeout is over, the other side may still be at work on it.
+    #[test]
+    fn the_world_is_not_asked_about_an_attempt_that_may_still_be_under_way() {
+        let own = Policy::default();
+        let (claimed, timeout) = (NOW, own.timeout);
+        assert_eq!(probe_from(&own, NOW + Duration::from_secs(1), claimed), claimed + timeout);
+        assert_eq!(probe_from(&own, NOW + timeout + timeout, claimed), NOW + timeout + timeout, "a doubt is not older than itself");
+        let told = Policy { settle_after: Some(Duration::from_secs(2)), ..own };
+        assert_eq!(
+            probe_from(&told, NOW + Duration::from_secs(1), claimed),
+            NOW + Duration::from_secs(3),
+            "the provider's own delay counts"
+        );
     }
 }

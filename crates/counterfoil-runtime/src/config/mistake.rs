@@ -125,7 +125,9 @@ impl fmt::Debug for ConfigErrors {
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.mistakes.iter().filter_map(|m| m.place).map(|p| p.line).max().unwrap_or(1).to_string().len();
-        let source_lines: Vec<&str> = self.source.lines().collect();
+        // Lines as YAML counts them: a carriage return alone ends one too.
+        let source = self.source.replace("\r\n", "\n");
+        let source_lines: Vec<&str> = source.split(['\n', '\r']).collect();
         for (mistake, line) in self.mistakes.iter().zip(self.lines()) {
             writeln!(f, "{line}")?;
             let Some(place) = mistake.place else { continue };

@@ -227,3 +227,14 @@ fn the_top() {
         &["1:8: store: env.DATABASE_URL is not listed; add it at the top of the file, as in env: [DATABASE_URL]"],
     );
 }
+
+/// A carriage return alone ends a line, as YAML has it: the line that is shown is the one that is named.
+#[test]
+fn the_line_shown_is_the_line_named() {
+    for newline in ["\n", "\r\n", "\r"] {
+        let text = ["# a comment", "tenant: acme", "nonsense: 1", "tools: {}", ""].join(newline);
+        let errors = crate::config::Config::parse(&text, "counterfoil.yaml", &crate::config::Environment::default()).unwrap_err();
+        let shown = errors.to_string();
+        assert!(shown.contains(":3:1: nonsense: ") && shown.contains("3 | nonsense: 1\n"), "{newline:?}: {shown}");
+    }
+}
