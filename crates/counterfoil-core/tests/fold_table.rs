@@ -9,7 +9,7 @@ use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::ReceiptId;
 use counterfoil_core::{
     Caller, CanonicalJson, Effect, EffectKey, Entry, Failure, Fence, Json, State, Success, Tenant, Timestamp, ToolName, WorkerId, call,
-    summary,
+    codec, summary,
 };
 
 /// How each state is reached, by the entries that lead there. Claims are 3 and 5; 3 is silent wherever a claim can be.
@@ -606,4 +606,26 @@ fn a_flushed_effect_is_listed_by_its_last_call_and_expires_as_others_do() {
     assert_eq!(summary.expires, Some(Timestamp(AT.0 + 1_000_000)));
     assert_eq!(flushed.world().word(), "undecided");
     assert!(summary::STATES.contains(&summary.state));
+}
+
+#[test]
+fn a_heartbeat_moves_the_end_of_the_lease_and_nothing_else() {
+    let running = fold(&["opened", "claimed 5"]);
+    let State::Running(before) = &running.state else { panic!("it runs") };
+    let until = Timestamp(before.lease_until.0 + 1);
+    let mut extended = running.clone();
+    extended.apply([Entry::Extended { fence: Fence(5), lease_until: until }]).unwrap();
+    assert_eq!(extended.state, State::Running(Claim { lease_until: until, ..before.clone() }));
+    assert_eq!(extended.summary().due, Some(until), "nobody looks at it before");
+}
+
+#[test]
+fn a_record_is_folded_as_its_entries_are_and_one_that_cannot_be_is_named() {
+    let mut stored = Effect::absent(key());
+    for text in ["opened", "claimed 5"] {
+        stored.apply_body(&codec::encode(&[entry(text)])).unwrap();
+    }
+    assert_eq!(stored, fold(&["opened", "claimed 5"]));
+    assert!(matches!(stored.apply_body("1[{}]"), Err(FoldError::Codec { version: 3, .. })));
+    assert!(matches!(stored.apply_body("2[]"), Err(FoldError::Codec { version: 3, .. })));
 }
