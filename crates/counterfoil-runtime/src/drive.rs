@@ -61,7 +61,8 @@ impl Inner {
                 Err(answer) => return Ok((effect, answer)),
             };
             // What is recorded first says whom it is about, and from then on its records do.
-            if effect.opened.is_none() && matches!(decision, Decision::Execute(_) | Decision::AskApproval) {
+            let about_someone = task.tool.subject.is_some() || task.veil.is_some();
+            if about_someone && effect.opened.is_none() && matches!(decision, Decision::Execute(_) | Decision::AskApproval) {
                 match Box::pin(self.veiled(task, &effect)).await? {
                     Ok(veiled) => effect = veiled,
                     Err(refused) => return Ok((effect, refused)),
@@ -84,7 +85,9 @@ impl Inner {
                 Decision::AskApproval => Box::pin(self.ask_approval(task, &effect)).await,
                 Decision::Probe => Box::pin(self.probe(task, &effect)).await,
                 // The effect was read before the run is: whoever ends the step after that writes to the effect as well, and the claim loses.
-                Decision::Execute(_) if !Box::pin(self.still_wanted(task, &effect)).await? => return Ok((effect, Ending::Recorded)),
+                Decision::Execute(_) if task.aside.is_some() && !Box::pin(self.still_wanted(task, &effect)).await? => {
+                    return Ok((effect, Ending::Recorded));
+                }
                 Decision::Execute(attempt) if task.tool.runs() == Runs::Elsewhere => {
                     match Box::pin(self.lend(task, &effect, attempt)).await {
                         Ok(lent) => return Ok(lent),
