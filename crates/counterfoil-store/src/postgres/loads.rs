@@ -29,8 +29,8 @@ pub const LOAD: &str = "SELECT q.place, s.version, l.pos, r.pos, r.version, r.at
 /// Streams in one query.
 const TOGETHER_MAX: usize = 1000;
 
-/// What a reader without a connection gives the others.
-const PRECEDENCE: Duration = Duration::from_millis(20);
+/// How often a reader without a connection looks whether the others have theirs.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 pub struct Loads {
     queue: Arc<Queue>,
@@ -53,7 +53,8 @@ impl Loads {
     /// Must be called inside a Tokio runtime.
     pub fn start(readers: &[Arc<Link>]) -> Self {
         let queue = Arc::new(Queue::default());
-        let tasks = readers.iter().map(|reader| tokio::spawn(serve(queue.clone(), reader.clone())).abort_handle()).collect();
+        let serving = |own: usize| tokio::spawn(serve(queue.clone(), readers.to_vec(), own)).abort_handle();
+        let tasks = (0..readers.len()).map(serving).collect();
         Self { queue, tasks }
     }
 
@@ -89,17 +90,21 @@ impl Queue {
 }
 
 /// One reader: takes what waits, asks, answers. While it waits for an answer the next query gathers.
-async fn serve(queue: Arc<Queue>, link: Arc<Link>) {
+async fn serve(queue: Arc<Queue>, readers: Vec<Arc<Link>>, own: usize) {
+    let link = &readers[own];
     loop {
         if queue.lock().is_empty() {
             // One call to the bell is kept for whoever comes next, so none is missed.
             queue.bell.notified().await;
         }
-        if !link.is_up() {
-            // Another reader may be connected. If none is, whoever asks is told so after the usual wait.
+        if !link.is_up() && readers.iter().any(|reader| reader.is_up()) {
+            // Left to those that are connected. If none is, whoever asks is told so after the usual wait.
             queue.bell.notify_one();
-            drop(tokio::time::timeout(PRECEDENCE, link.session(link.deadline())).await);
+            drop(tokio::time::timeout(LOOK_AGAIN, link.session(link.deadline())).await);
+            continue;
         }
+        // Callers that one commit has woken ask one after the other: let those go first that are ready to.
+        tokio::task::yield_now().await;
         let asks = queue.take();
         if asks.is_empty() {
             continue;
@@ -107,7 +112,7 @@ async fn serve(queue: Arc<Queue>, link: Arc<Link>) {
         if asks.len() == TOGETHER_MAX {
             queue.bell.notify_one();
         }
-        for (ask, history) in answers(&link, asks).await {
+        for (ask, history) in answers(link, asks).await {
             // Nobody may be waiting any more.
             drop(ask.reply.send(history));
         }

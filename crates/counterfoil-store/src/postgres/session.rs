@@ -16,8 +16,10 @@ use crate::remote::Heard;
 pub type Wire = Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>;
 
 /// Good to have, and harmless where the server does not know them: a ledger is always looked up by an index, and a plan that was made
-/// while the tables were empty must not read all of them when they are full.
-const NICETIES: [&str; 7] = [
+/// while the tables were empty must not read all of them when they are full. The receipts of a batch are one long text: the usual
+/// compression of it takes longer than the rest of the batch.
+const NICETIES: [&str; 8] = [
+    "SET default_toast_compression = lz4",
     "SET jit = off",
     "SET enable_seqscan = off",
     "SET enable_hashjoin = off",

@@ -2,10 +2,11 @@
 //!
 //! A notification takes a lock of the whole server from its commit's beginning to its flush: sent with an append, it makes all appends of all
 //! processes take turns at the disk. So it goes afterwards, on the connection that listens, in a transaction of its own that waits for no
-//! disk; what is committed meanwhile goes with the next. It is a hint: one that is lost with its connection is not sent again, and
+//! disk. A lone one goes at once; what is committed in the pause after it goes with the next, since each wakes every process. It is a hint: one that is lost with its connection is not sent again, and
 //! whoever waits looks by itself after a while.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -16,6 +17,9 @@ use crate::remote::StreamPrefix;
 
 /// A notification carries less than 8000 bytes.
 const TOLD_STREAMS_MAX: usize = 7900 / 16;
+
+/// How long two notifications are apart. Everyone who listens is woken by each, in the server and here.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// More than this at once is "anything".
 const WAITING_MAX: usize = 20_000;
@@ -83,6 +87,7 @@ async fn send(queue: Arc<Queue>, link: Arc<Link>) {
             tracing::debug!(store = %link.address().label, "a notification was lost");
             session.discard();
         }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

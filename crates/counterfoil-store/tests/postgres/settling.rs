@@ -181,6 +181,16 @@ async fn every_reader_meets_every_record_once_and_in_order() {
             tokio::time::sleep(Duration::from_millis(15)).await;
         }
     });
+    // What is settled stays settled, whoever folds.
+    let (watcher, mark) = (server.client().await, format!("SELECT pos FROM {}.ledger", options.schema));
+    let watching = tokio::spawn(async move {
+        let mut last = 0;
+        while Instant::now() < until {
+            let now: i64 = watcher.query_one(&mark, &[]).await.expect("a watermark").get(0);
+            assert!(now >= last, "the watermark went back from {last} to {now}");
+            last = now;
+        }
+    });
     let writers = (0..WRITERS).zip(writing).map(|(who, store)| tokio::spawn(write_at_random(store, who, SEED, until)));
     let mut written: BTreeMap<StreamId, u64> = BTreeMap::new();
     for mine in join_all(writers).await {
@@ -190,6 +200,7 @@ async fn every_reader_meets_every_record_once_and_in_order() {
         }
     }
     burning.await.expect("no panic");
+    watching.await.expect("no panic");
     done.store(true, Ordering::SeqCst);
     let records: u64 = written.values().sum();
     for reader in join_all(readers).await {
@@ -218,7 +229,8 @@ async fn follow(store: Arc<Postgres>, done: Arc<AtomicBool>) -> Vec<(Position, S
         // Asked before the look: what is committed by then is in it.
         let last = done.load(Ordering::SeqCst);
         let after = seen.last().map_or(Position(0), |last| last.0);
-        let page = store.tail(after, 100).await.expect("the store serves");
+        // All there is: a reader that lags behind meets no commit that is on its way.
+        let page = store.tail(after, 100_000).await.expect("the store serves");
         if page.is_empty() && last {
             return seen;
         }
@@ -226,7 +238,8 @@ async fn follow(store: Arc<Postgres>, done: Arc<AtomicBool>) -> Vec<(Position, S
     }
 }
 
-/// Batches of one to forty writes, to streams of its own and to a few that all writers share. Answers what it knows to be there.
+/// Batches of a few writes, or of hundreds, which take long enough to be passed by others: to streams of its own and to a few that all
+/// writers share. Answers what it knows to be there.
 async fn write_at_random(store: Arc<Postgres>, who: u64, seed: u64, until: Instant) -> BTreeMap<StreamId, u64> {
     let mut random = seed ^ (who + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut below = |limit: u64| {
@@ -237,8 +250,9 @@ async fn write_at_random(store: Arc<Postgres>, who: u64, seed: u64, until: Insta
     let mut written = BTreeMap::new();
     while Instant::now() < until {
         let mut numbers = BTreeMap::new();
-        for _ in 0..=below(40) {
-            let number = if below(20) == 0 { below(3) } else { 1_000 * (who + 1) + below(500) };
+        let (size, own) = if who == 0 { (600, 5_000) } else { (8, 500) };
+        for _ in 0..=below(size) {
+            let number = if below(200) == 0 { below(3) } else { 10_000 * (who + 1) + below(own) };
             numbers.insert(number, known.get(&number).copied().unwrap_or(0));
         }
         match append(&*store, numbers.iter().map(|(number, expected)| write(*number, *expected)).collect()).await {
