@@ -1,94 +1,161 @@
 //! Tombstones, listed and brought in from elsewhere.
 //!
-//! Needed once in a ledger's life, so nothing is prepared for it and nothing is sent ahead: a statement at a time, under the lock that
-//! every append takes.
+//! Needed once in a ledger's life, so nothing is prepared for it and nothing is sent ahead: a statement at a time, as a burial is
+//! made (bury.rs).
 
 use tokio_postgres::Error;
 
-use super::address::Address;
-use super::fault::{refused, said, unavailable};
-use super::link::Link;
-use super::row;
+use super::bury::{HOLD, Streams, bury, unmoved};
+use super::fault::{again, code, corrupt, refused, said, unavailable};
+use super::link::{Link, jittered};
+use super::row::{self, clamp};
 use super::schema::{FORMAT, in_schema};
 use super::session::Session;
+use super::settle::{catch_up, migrated};
 use super::writer::{BEGIN, Leaving};
 use crate::graves::{distinct, page};
+use crate::spread::Map;
 use crate::{AppendError, Cursor, Graveyard, StoreError, Tombstone, Version, Written};
 
-const LIST: &str = "SELECT stream, version FROM {s}.stream WHERE pruned AND stream > $1 ORDER BY stream LIMIT $2";
+const LIST: &str = "SELECT stream, grave FROM {s}.record WHERE grave IS NOT NULL AND stream > $1 ORDER BY stream LIMIT $2";
 
-/// Buries the streams `$1` at the versions `$2`, all or none. Answers those that stand otherwise, and how many were buried.
-const ENTOMB: &str = "WITH u AS (SELECT * FROM unnest($1::bytea[], $2::int8[]) AS u(stream, version)),
-     moved AS (
-       SELECT u.stream FROM u JOIN {s}.stream s ON s.stream = u.stream
-       WHERE CASE WHEN s.pruned THEN s.version <> u.version ELSE s.version > u.version END
-     ),
-     fit AS (SELECT id FROM {s}.ledger WHERE id = 1 AND at = now() AND NOT EXISTS (SELECT 1 FROM moved)),
-     records AS (DELETE FROM {s}.record WHERE stream IN (SELECT u.stream FROM u, fit)),
-     graves AS (
-       INSERT INTO {s}.stream(pos, version, at, kind, open, pruned, stream, tenant, state)
-       SELECT 0, u.version, 0, 0, false, true, u.stream, '', '' FROM u, fit
-       ON CONFLICT (stream) DO UPDATE SET version = excluded.version, pruned = true, open = false, due = NULL, expires = NULL, kind = 0,
-         tenant = '', state = '', tool = NULL, run = NULL
-       RETURNING 1
-     )
-     SELECT ARRAY(SELECT stream FROM moved), (SELECT count(*) FROM graves)";
+/// Holds the newest rows of the streams `$1`.
+const PICK: &str = "SELECT r.stream, r.version, r.pos, r.grave FROM unnest($1::bytea[]) AS u(stream) JOIN {s}.record r ON r.stream = u.stream \
+     WHERE NOT EXISTS (SELECT 1 FROM {s}.record n WHERE n.stream = r.stream AND n.version > r.version) FOR UPDATE OF r";
 
-pub async fn tombstones(link: &Link, address: &Address, from: Option<Cursor>, limit: usize) -> Result<Graveyard, StoreError> {
+/// Of streams that are not known here. Whoever appends to one of them at the same time takes the same key.
+const INSERT: &str = "INSERT INTO {s}.record(version, at, sum, kind, open, stream, tenant, state, body, grave) \
+     SELECT 1, 0, 0, 0, false, u.stream, '', '', '', u.version FROM unnest($1::bytea[], $2::int8[]) AS u(stream, version)";
+
+/// A burial that met others' appends is tried again so often.
+const TRIES_MAX: u32 = 12;
+
+pub async fn tombstones(link: &Link, from: Option<Cursor>, limit: usize) -> Result<Graveyard, StoreError> {
     let session = link.session(link.deadline()).await?;
     let from = from.map_or_else(Vec::new, |cursor| cursor.0);
-    let rows = session.client.query(&in_schema(LIST, address), &[&from, &row::clamp(limit as u64)]).await;
-    let rows = rows.map_err(|error| unread(&session, &error))?;
+    let rows = session.client.query(&in_schema(LIST, link.address()), &[&from, &row::clamp(limit as u64)]).await;
+    let rows = rows.map_err(|error| {
+        if error.code().is_none() {
+            session.discard();
+        }
+        refused(&error)
+    })?;
     let tombstone = |row| Ok(Tombstone { stream: row::stream(row, 0)?, version: Version(row::count(row, 1)?) });
     let found = rows.iter().map(tombstone).collect::<Result<Vec<_>, StoreError>>()?;
     Ok(page(found, limit))
 }
 
-pub async fn entomb(link: &Link, address: &Address, turn: &tokio::sync::Mutex<()>, tombstones: &[Tombstone]) -> Result<(), AppendError> {
+pub async fn entomb(link: &Link, turn: &tokio::sync::Mutex<()>, tombstones: &[Tombstone]) -> Result<(), AppendError> {
     let tombstones = distinct(tombstones)?;
     if tombstones.is_empty() {
         return Ok(());
     }
-    let _turn = turn.lock().await;
-    let session = link.session(link.deadline()).await?;
-    let answered = tokio::time::timeout(link.answer_max(), in_transaction(&session, address, &tombstones)).await;
-    answered.unwrap_or_else(|_| Err(unavailable("no answer while entombing", Written::Perhaps).into()))
+    let mut tries = 0;
+    loop {
+        catch_up(link, link.patience()).await?;
+        let _turn = turn.lock().await;
+        let session = link.session(link.deadline()).await?;
+        let answered = tokio::time::timeout(link.answer_max(), in_transaction(link, &session, &tombstones)).await;
+        match answered.unwrap_or_else(|_| Err(Failed::Store(unavailable("no answer while entombing", Written::Perhaps)))) {
+            Ok(()) => return Ok(()),
+            Err(Failed::Conflict(streams)) => return Err(AppendError::Conflict { streams }),
+            Err(Failed::Store(error)) => return Err(error.into()),
+            Err(Failed::Again(error)) if tries == TRIES_MAX => return Err(error.into()),
+            Err(Failed::Again(_)) => tries += 1,
+        }
+        tokio::time::sleep(jittered(std::time::Duration::from_millis(1 << tries.min(8)))).await;
+    }
 }
 
-async fn in_transaction(session: &Session, address: &Address, tombstones: &[Tombstone]) -> Result<(), AppendError> {
-    let client = &session.client;
-    let mut leaving = Leaving::begin(session);
-    let failed = |error: Error| unread(session, &error);
-    client.batch_execute(BEGIN).await.map_err(failed)?;
-    let held = client.query_opt(&in_schema(super::prune::HOLD, address), &[&FORMAT]).await.map_err(failed)?;
-    if held.is_none() {
-        return Err(unavailable("another program has migrated the ledger to a newer format", Written::No).into());
-    }
-    let streams: Vec<&[u8]> = tombstones.iter().map(|tombstone| &tombstone.stream.0[..]).collect();
-    let versions: Vec<i64> = tombstones.iter().map(|tombstone| row::clamp(tombstone.version.0)).collect();
-    let answer = client.query_one(&in_schema(ENTOMB, address), &[&streams, &versions]).await.map_err(failed)?;
-    let moved: Vec<&[u8]> = row::column(&answer, 0)?;
-    let moved = moved.into_iter().map(row::stream_of).collect::<Result<Vec<_>, _>>()?;
-    let end = if moved.is_empty() { "COMMIT" } else { "ROLLBACK" };
-    let ended = client.batch_execute(end).await;
-    leaving.left();
-    if !moved.is_empty() {
-        return Err(AppendError::Conflict { streams: moved });
-    }
-    ended.map_err(|error| {
-        session.discard();
-        said(&error, Written::Perhaps)
-    })?;
-    match row::count(&answer, 1)? {
-        buried if buried == tombstones.len() as u64 => Ok(()),
-        buried => Err(unavailable(format!("the database buried {buried} of {} streams", tombstones.len()), Written::Perhaps).into()),
+enum Failed {
+    Conflict(Vec<counterfoil_core::StreamId>),
+    /// Rolled back for certain, because of others' work.
+    Again(StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
     }
 }
 
 /// Of a statement behind which no COMMIT was sent: nothing was written.
-fn unread(session: &Session, error: &Error) -> StoreError {
-    if error.code().is_none() {
-        session.discard();
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        let told = refused(&error);
+        if again(&error) || code(&error) == Some("23505") { Self::Again(told) } else { Self::Store(told) }
     }
-    refused(error)
+}
+
+async fn in_transaction(link: &Link, session: &Session, tombstones: &[Tombstone]) -> Result<(), Failed> {
+    let mut leaving = Leaving::begin(session);
+    let done = all(link, session, tombstones).await;
+    let ended = session.client.batch_execute(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).await;
+    if ended.is_ok() {
+        leaving.left();
+    }
+    done?;
+    ended.map_err(|error| Failed::Store(said(&error, Written::Perhaps)))
+}
+
+async fn all(link: &Link, session: &Session, tombstones: &[Tombstone]) -> Result<(), Failed> {
+    let (client, address) = (&session.client, link.address());
+    client.batch_execute(BEGIN).await?;
+    let held = client.query_opt(&in_schema(HOLD, address), &[&FORMAT]).await?.ok_or_else(migrated)?;
+    let low: i64 = row::column(&held, 0)?;
+    let plan = plan(&client.query(&in_schema(PICK, address), &[&streams(tombstones)]).await?, low, tombstones)?;
+    let still = unmoved(client, address, &plan.held).await?;
+    if plan.unsettled || still.len() != plan.held.len() {
+        return Err(Failed::Again(unavailable("a stream is being appended to", Written::No)));
+    }
+    let buried = bury(client, address, &plan.known).await?;
+    let made = client.execute(&in_schema(INSERT, address), &[&plan.unknown.stream, &plan.unknown.version]).await?;
+    if (buried, made) != (plan.known.len() as u64, plan.unknown.len() as u64) {
+        return Err(corrupt("the database", "a stream has records, and none that is the first").into());
+    }
+    Ok(())
+}
+
+fn streams(tombstones: &[Tombstone]) -> Vec<&[u8]> {
+    tombstones.iter().map(|tombstone| &tombstone.stream.0[..]).collect()
+}
+
+#[derive(Default)]
+struct Plan {
+    /// Where each stream that has records ends.
+    held: Streams,
+    /// The same streams, with the version that their tombstones keep.
+    known: Streams,
+    unknown: Streams,
+    /// A stream has records that are not below the watermark yet.
+    unsettled: bool,
+}
+
+/// `found` are the newest rows of those that have any.
+fn plan(found: &[tokio_postgres::Row], low: i64, tombstones: &[Tombstone]) -> Result<Plan, Failed> {
+    let mut newest = Map::default();
+    for row in found {
+        newest.insert(row::stream(row, 0)?, row);
+    }
+    let (mut plan, mut conflicts) = (Plan::default(), Vec::new());
+    for Tombstone { stream, version } in tombstones {
+        let (bytes, keeps) = (stream.0.to_vec(), clamp(version.0));
+        let Some(row) = newest.get(stream) else {
+            plan.unknown.push(bytes, keeps);
+            continue;
+        };
+        let (ends, pos, grave): (i64, Option<i64>, Option<i64>) = (row::column(row, 1)?, row::column(row, 2)?, row::column(row, 3)?);
+        match grave {
+            Some(grave) if grave == keeps => {}
+            Some(_) => conflicts.push(*stream),
+            None if ends > keeps => conflicts.push(*stream),
+            None => {
+                plan.held.push(bytes.clone(), ends);
+                plan.known.push(bytes, keeps);
+                plan.unsettled |= pos.is_none_or(|pos| pos > low);
+            }
+        }
+    }
+    if conflicts.is_empty() { Ok(plan) } else { Err(Failed::Conflict(conflicts)) }
 }

@@ -73,6 +73,15 @@ impl Link {
         drop(self.state.subscribe().wait_for(over).await);
     }
 
+    pub fn address(&self) -> &Address {
+        &self.common.address
+    }
+
+    /// How long a call may wait for what others hold.
+    pub fn patience(&self) -> Duration {
+        self.limits.lock
+    }
+
     /// Until when a call that begins now may wait for a connection.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.common.patience
@@ -180,7 +189,7 @@ async fn hold(common: &Common, limits: Limits, state: &watch::Sender<State>) -> 
     let mut driver = std::pin::pin!(driver);
     let ready = async {
         fit(&client, limits).await?;
-        Ok::<_, Refusal>(Prepared::new(&client, &common.address, common.notifies).await?)
+        Ok::<_, Refusal>(Prepared::new(&client, &common.address).await?)
     };
     let prepared = tokio::select! {
         ready = tokio::time::timeout(common.connect_max, ready) => match ready {

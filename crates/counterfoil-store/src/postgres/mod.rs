@@ -1,26 +1,31 @@
 //! The ledger in PostgreSQL, or in what speaks its language: shared by any number of processes on any number of machines.
 //!
-//! Reading order: `schema` (what is in the database), `row`, `writer` (append), `reader` (load, due, tail, search), `prune`, `graves`, then how it
-//! is reached: `address`, `tls`, `session`, `link` (a connection that is kept), `watch` (the clock, and what others commit).
+//! Reading order: `schema` (what is in the database), `row`, `writer` (append), `settle` (which positions may be shown, and the index that
+//! follows behind), `loads`, `reader` (due, tail, search), `bury`, `prune`, `graves`, then how it is reached: `address`, `tls`,
+//! `session`, `link` (a connection that is kept), `watch` (the clock, and what others commit), `tell` (what we commit).
 //!
-//! What must stay true: nothing is acknowledged before COMMIT was answered; positions become visible in their order; nothing relies on
-//! what only PostgreSQL has (advisory locks, triggers, extensions), except where it is tried and done without.
+//! What must stay true: nothing is acknowledged before its commit was answered; nothing ever appears below a position that was shown;
+//! nothing relies on what only PostgreSQL has (advisory locks, triggers, extensions), except where it is tried and done without.
 
 mod address;
+mod bury;
 mod fault;
 mod graves;
 mod link;
+mod loads;
 mod prune;
 mod reader;
 mod row;
 mod schema;
 mod session;
+mod settle;
+mod tell;
 mod tls;
 mod watch;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use counterfoil_core::{StreamId, Timestamp};
@@ -29,7 +34,9 @@ use tokio::task::AbortHandle;
 
 use self::address::Address;
 use self::link::{Common, Link};
+use self::loads::Loads;
 use self::session::{Limits, Refusal};
+use self::tell::Tell;
 use self::watch::{Watch, time};
 use self::writer::Writer;
 use crate::remote::{Heard, RemoteClock};
@@ -48,15 +55,15 @@ const HEARD_MAX: usize = 1024;
 pub struct PostgresOptions {
     /// The PostgreSQL schema that holds the ledger. `?schema=` in the URL goes before it.
     pub schema: String,
-    /// How long a call waits for a connection, for the ledger's lock, for an answer.
+    /// How long a call waits for a connection, for what another holds, for an answer.
     pub patience: Duration,
     /// How long making a connection may take, and so also how long opening waits for a server that says nothing.
     pub connect_max: Duration,
-    /// Connections for loads; each carries many at once.
+    /// Connections for loads; each query carries all that wait.
     pub readers: usize,
     /// Take a server that may lose what it acknowledged (`fsync = off`).
     pub allow_volatile: bool,
-    /// Use LISTEN where it works. Otherwise, or where it does not, the newest position is polled.
+    /// Use LISTEN where it works. Otherwise, or where it does not, what is new is polled for.
     pub listen: bool,
     pub poll_every: Duration,
     /// How often the database's clock is looked at.
@@ -97,11 +104,11 @@ pub struct Postgres {
     common: Arc<Common>,
     writer: Writer,
     readers: Vec<Arc<Link>>,
+    loads: Loads,
     /// For due, tail, search and prune, so that none of them keeps a load waiting.
     browser: Link,
     /// Slices of two prunings must not mix on the one connection.
     pruning: tokio::sync::Mutex<()>,
-    next: AtomicUsize,
     clock: Arc<RemoteClock>,
     listens: Arc<AtomicBool>,
     watch: AbortHandle,
@@ -124,12 +131,14 @@ impl Postgres {
             heard: broadcast::Sender::new(HEARD_MAX),
         });
         let link = |limits: Limits| Link::start(common.clone(), limits);
-        let writer = Writer::new(link(limits), common.address.schema.clone());
+        let listener = Arc::new(link(limits));
+        let writer = Writer::new(link(limits), Tell::start(listener.clone(), notifies));
         let readers: Vec<Arc<Link>> = (0..options.readers.max(1)).map(|_| Arc::new(link(limits))).collect();
+        let loads = Loads::start(&readers);
         let browser = link(browsing);
         let (clock, listens) = (Arc::new(clock), Arc::new(AtomicBool::new(false)));
         let watch = Watch {
-            link: Arc::new(link(limits)),
+            link: listener,
             other: readers[0].clone(),
             common: common.clone(),
             clock: clock.clone(),
@@ -139,9 +148,8 @@ impl Postgres {
         };
         let (ready, told) = tokio::sync::oneshot::channel();
         let watch = tokio::spawn(watch.keep(ready)).abort_handle();
-        let (next, pruning) = (AtomicUsize::new(0), tokio::sync::Mutex::new(()));
-        let opened =
-            Self { common, writer, readers, browser, pruning, next, clock, listens, watch, allow_volatile: options.allow_volatile };
+        let (pruning, allow_volatile) = (tokio::sync::Mutex::new(()), options.allow_volatile);
+        let opened = Self { common, writer, readers, loads, browser, pruning, clock, listens, watch, allow_volatile };
         let unreachable = |message: String| OpenError::Unreachable { store: opened.describe(), message };
         opened.connected(options.connect_max).await.map_err(|error| unreachable(error.to_string()))?;
         match tokio::time::timeout(options.connect_max, told).await {
@@ -198,13 +206,6 @@ impl Postgres {
             round_trip: reading.answered.saturating_duration_since(reading.asked),
         })
     }
-
-    /// A reader that is connected, or else the next in turn.
-    fn reader(&self) -> &Link {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        let nth = |offset: usize| &*self.readers[(turn + offset) % self.readers.len()];
-        (0..self.readers.len()).map(nth).find(|reader| reader.is_up()).unwrap_or_else(|| nth(0))
-    }
 }
 
 impl Drop for Postgres {
@@ -223,31 +224,37 @@ async fn prepare(address: &Address, limits: Limits, options: &PostgresOptions) -
     };
     let driver = tokio::spawn(session::drive(wire, |_| {}));
     let prepared = async {
-        session::fit(&client, limits).await.map_err(|refusal| match refusal {
+        let silent = |_| unreachable("connected, and then nothing was answered".into());
+        let patience = options.patience * BROWSING_TIMES;
+        let fit = tokio::time::timeout(patience, session::fit(&client, limits)).await.map_err(silent)?;
+        fit.map_err(|refusal| match refusal {
             Refusal::Unreachable(message) => unreachable(message),
             Refusal::Unfit(message) => OpenError::Unfit { store: address.label.clone(), message },
         })?;
-        schema::bring_up(&client, address).await?;
-        let notifies = options.listen && client.query("SELECT pg_notify($1, '')", &[&address.schema]).await.is_ok();
-        let told = |error: tokio_postgres::Error| unreachable(fault::words(&error));
-        let statement = client.prepare(watch::TIME).await.map_err(told)?;
-        let reading = time(&client, &statement).await.map_err(told)?;
+        schema::bring_up(&client, address, patience).await?;
+        let asked = async {
+            let notifies = options.listen && client.query("SELECT pg_notify($1, '')", &[&address.schema]).await.is_ok();
+            let statement = client.prepare(watch::TIME).await?;
+            Ok((notifies, time(&client, &statement).await?))
+        };
+        let told = tokio::time::timeout(patience, asked).await.map_err(silent)?;
+        let (notifies, reading) = told.map_err(|error: tokio_postgres::Error| unreachable(fault::words(&error)))?;
         Ok((notifies, RemoteClock::new(reading.asked, reading.told, reading.answered)))
     };
-    let prepared = tokio::time::timeout(options.patience * BROWSING_TIMES, prepared).await;
+    let prepared = prepared.await;
     driver.abort();
-    prepared.unwrap_or_else(|_| Err(unreachable("connected, and then nothing was answered".into())))
+    prepared
 }
 
 impl Store for Postgres {
     fn load(&self, stream: StreamId, reach: Reach) -> Eventually<'_, Result<History, StoreError>> {
-        Box::pin(reader::load(self.reader(), stream, reach))
+        Box::pin(self.loads.load(stream, reach))
     }
 
     fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
         Box::pin(async move {
             match batch.writes.is_empty() {
-                true => Ok(reader::newest(self.reader()).await?),
+                true => Ok(settle::settle(&self.browser, self.browser.patience()).await?.whole()?),
                 false => self.writer.append(batch).await,
             }
         })
@@ -272,10 +279,10 @@ impl Store for Postgres {
 
 impl Graves for Postgres {
     fn tombstones(&self, from: Option<Cursor>, limit: usize) -> Eventually<'_, Result<Graveyard, StoreError>> {
-        Box::pin(graves::tombstones(&self.browser, &self.common.address, from, limit))
+        Box::pin(graves::tombstones(&self.browser, from, limit))
     }
 
     fn entomb<'a>(&'a self, tombstones: &'a [Tombstone]) -> Eventually<'a, Result<(), AppendError>> {
-        Box::pin(graves::entomb(&self.browser, &self.common.address, &self.pruning, tombstones))
+        Box::pin(graves::entomb(&self.browser, &self.pruning, tombstones))
     }
 }

@@ -1,55 +1,61 @@
-//! Pruning: expired streams become tombstones, in short transactions between the appends.
+//! Pruning: expired streams become tombstones, in short transactions beside the appends.
 //!
-//! A slice holds the same lock as an append, so that neither sees half of the other.
+//! Which have expired is read from `stream`, as it stands at the watermark; whether that is still so is seen when their newest records are
+//! held (bury.rs). One that is just being appended to is left alone: it is not at rest.
+
+use std::time::Duration;
 
 use counterfoil_core::Timestamp;
-use futures_util::future::join4;
+use tokio_postgres::Error;
 
+use super::bury::{HOLD, Streams, bury, unmoved};
 use super::fault::{again, refused, said, unavailable};
 use super::link::{Link, jittered};
 use super::row::count;
-use super::schema::FORMAT;
-use super::writer::BEGIN;
+use super::schema::{FORMAT, in_schema};
+use super::session::Session;
+use super::settle::{catch_up, migrated};
+use super::writer::{BEGIN, Leaving};
 use crate::{Pruned, StoreError, Written};
 
-/// Takes the ledger's lock.
-pub const HOLD: &str = "UPDATE {s}.ledger SET at = now() WHERE id = 1 AND format = $1 RETURNING pos";
+/// Holds the newest records of up to `$2` streams that expired before `$1`.
+const PICK: &str = "SELECT s.stream, s.version FROM {s}.stream s JOIN {s}.record r ON r.stream = s.stream AND r.version = s.version \
+     WHERE s.expires < $1 ORDER BY s.expires LIMIT $2 FOR UPDATE OF r SKIP LOCKED";
 
-/// Buries up to `$2` streams that expired before `$1`. Answers how many it was, and how many it could have been, one more at most.
-pub const PRUNE: &str = "WITH held AS (SELECT id FROM {s}.ledger WHERE id = 1 AND at = now()),
-     gone AS (SELECT s.stream FROM held, {s}.stream s WHERE s.expires < $1 ORDER BY s.expires LIMIT $2),
-     records AS (DELETE FROM {s}.record WHERE stream IN (SELECT stream FROM gone)),
-     tombstones AS (
-       UPDATE {s}.stream SET pruned = true, open = false, due = NULL, expires = NULL, kind = 0, tenant = '', state = '', tool = NULL, run = NULL
-       WHERE stream IN (SELECT stream FROM gone) RETURNING 1
-     )
-     SELECT (SELECT count(*) FROM tombstones), (SELECT count(*) FROM (SELECT 1 FROM {s}.stream WHERE expires < $1 LIMIT $2 + 1) AS c)";
+/// How many there could be, `$2` at most.
+const EXPIRED: &str = "SELECT count(*) FROM (SELECT 1 FROM {s}.stream WHERE expires < $1 LIMIT $2) AS c";
 
-/// Streams in one transaction: appends wait for it.
+/// Streams in one transaction: whoever folds waits for it.
 const SLICE_STREAMS_MAX: usize = 250;
 
-/// A rolled-back slice is tried again so often before the caller is told.
+/// A rolled-back slice is tried again so often before the caller is told; and so often one in which every stream was being appended to.
 const TRIES_MAX: u32 = 8;
+
+/// What is held back by a writer that does not end is pruned another time.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 pub async fn prune(link: &Link, turn: &tokio::sync::Mutex<()>, before: Timestamp, limit: usize) -> Result<Pruned, StoreError> {
     let mut total = Pruned::default();
     let mut tries = 0;
     loop {
         let wanted = SLICE_STREAMS_MAX.min(limit - total.streams as usize);
+        catch_up(link, PATIENCE.min(link.patience())).await?;
         let _turn = turn.lock().await;
         match slice(link, before, wanted).await {
             Ok(pruned) => {
                 total = Pruned { streams: total.streams + pruned.streams, more: pruned.more };
-                if !pruned.more || total.streams as usize >= limit {
+                if !pruned.more || total.streams as usize >= limit || tries == TRIES_MAX {
                     return Ok(total);
                 }
+                if pruned.streams > 0 {
+                    continue;
+                }
             }
-            Err(Failed { again: true, .. }) if tries < TRIES_MAX => {
-                tries += 1;
-                tokio::time::sleep(jittered(std::time::Duration::from_millis(5 << tries))).await;
-            }
+            Err(Failed { again: true, .. }) if tries < TRIES_MAX => {}
             Err(failed) => return Err(failed.error),
         }
+        tries += 1;
+        tokio::time::sleep(jittered(Duration::from_millis(1 << tries))).await;
     }
 }
 
@@ -67,35 +73,36 @@ impl From<StoreError> for Failed {
 
 async fn slice(link: &Link, before: Timestamp, wanted: usize) -> Result<Pruned, Failed> {
     let session = link.session(link.deadline()).await?;
-    let (client, prepared) = (&session.client, &session.prepared);
-    let wanted = wanted as i64;
-    // Sent together, as an append is.
-    let all = async {
-        join4(
-            client.batch_execute(BEGIN),
-            client.query_opt(&prepared.hold, &[&FORMAT]),
-            client.query_one(&prepared.prune, &[&before.0, &wanted]),
-            client.batch_execute("COMMIT"),
-        )
-        .await
-    };
-    let Ok((begun, held, pruned, committed)) = tokio::time::timeout(link.answer_max(), all).await else {
-        session.discard();
+    let Ok(pruned) = tokio::time::timeout(link.answer_max(), in_transaction(link, &session, before, wanted)).await else {
         return Err(unavailable("no answer while pruning", Written::Perhaps).into());
     };
-    let failed = |error: tokio_postgres::Error| {
-        if error.code().is_none() {
-            session.discard();
-        }
-        let told = if error.code().is_some() { refused(&error) } else { said(&error, Written::Perhaps) };
-        Failed { error: told, again: again(&error) }
-    };
-    begun.map_err(failed)?;
-    if held.map_err(failed)?.is_none() {
-        return Err(unavailable("another program has migrated the ledger to a newer format", Written::No).into());
+    pruned
+}
+
+async fn in_transaction(link: &Link, session: &Session, before: Timestamp, wanted: usize) -> Result<Pruned, Failed> {
+    let mut leaving = Leaving::begin(session);
+    let done = all(link, session, before, wanted).await;
+    let ended = session.client.batch_execute(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).await;
+    if ended.is_ok() {
+        leaving.left();
     }
-    let pruned = pruned.map_err(failed)?;
-    committed.map_err(failed)?;
-    let (streams, candidates) = (count(&pruned, 0)?, count(&pruned, 1)?);
-    Ok(Pruned { streams, more: candidates > streams })
+    let pruned = done?;
+    ended.map_err(|error| Failed { again: again(&error), error: said(&error, Written::Perhaps) })?;
+    Ok(pruned)
+}
+
+async fn all(link: &Link, session: &Session, before: Timestamp, wanted: usize) -> Result<Pruned, Failed> {
+    let (client, address) = (&session.client, link.address());
+    let failed = |error: Error| Failed { again: again(&error), error: refused(&error) };
+    client.batch_execute(BEGIN).await.map_err(failed)?;
+    client.query_opt(&in_schema(HOLD, address), &[&FORMAT]).await.map_err(failed)?.ok_or_else(migrated)?;
+    let (wanted, one_more) = (wanted as i64, wanted as i64 + 1);
+    let expired = client.query_one(&in_schema(EXPIRED, address), &[&before.0, &one_more]).await.map_err(failed)?;
+    let mut held = Streams::default();
+    for row in client.query(&in_schema(PICK, address), &[&before.0, &wanted]).await.map_err(failed)? {
+        held.push(row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
+    }
+    let still = unmoved(client, address, &held).await.map_err(failed)?;
+    let streams = bury(client, address, &still).await.map_err(failed)?;
+    Ok(Pruned { streams, more: count(&expired, 0)? > streams })
 }

@@ -2,6 +2,9 @@
 //!
 //! A batch goes as one array per column, so that any number of writes is one statement. The checksum covers what decisions are made
 //! from: stream, version, time and body. Positions are given out by the server and are not in it.
+//!
+//! Writes are sent, and so inserted, in the order of their streams, so that two batches that share streams meet in the same order and do
+//! not lock each other out; but the first comes first, because it holds the batch's number (settle.rs) and should hold it at once.
 
 use counterfoil_core::summary::{StreamKind, state_word};
 use counterfoil_core::{RunId, StreamId, Summary, Tenant, Timestamp, ToolName};
@@ -16,6 +19,8 @@ use crate::{Found, Position, Record, Recorded, StoreError, Version, Write};
 pub struct Columns<'a> {
     pub stream: Vec<&'a [u8]>,
     pub expected: Vec<i64>,
+    /// The place in the batch, from 0.
+    place: Vec<i16>,
     at: Vec<i64>,
     due: Vec<Option<i64>>,
     expires: Vec<Option<i64>>,
@@ -32,12 +37,18 @@ pub struct Columns<'a> {
 impl<'a> Columns<'a> {
     pub fn of(writes: &'a [Write]) -> Self {
         let mut columns = Self::default();
-        for write in writes {
+        let mut order: Vec<usize> = (0..writes.len()).collect();
+        if let Some(rest) = order.get_mut(1..) {
+            rest.sort_unstable_by_key(|place| writes[*place].stream);
+        }
+        for place in order {
+            let write = &writes[place];
             let summary = &write.summary;
             // No stream has so many records: it is a conflict, as it should be.
             let expected = i64::try_from(write.expected.0).unwrap_or(i64::MAX).min(i64::MAX - 1);
             columns.stream.push(&write.stream.0);
             columns.expected.push(expected);
+            columns.place.push(i16::try_from(place).expect("a part has few enough writes"));
             columns.at.push(write.at.0);
             columns.due.push(summary.due.map(|at| at.0));
             columns.expires.push(summary.expires.map(|at| at.0));
@@ -54,7 +65,7 @@ impl<'a> Columns<'a> {
     }
 
     /// In the order of [`ARRAYS`].
-    pub fn params(&self) -> [&(dyn ToSql + Sync); 13] {
+    pub fn params(&self) -> [&(dyn ToSql + Sync); 14] {
         [
             &self.stream,
             &self.expected,
@@ -69,14 +80,15 @@ impl<'a> Columns<'a> {
             &self.tool,
             &self.run,
             &self.body,
+            &self.place,
         ]
     }
 }
 
-/// The arrays as rows `u`, numbered from 1 by `n`.
+/// The arrays as rows `u`.
 pub const ARRAYS: &str = "unnest($1::bytea[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int4[], $7::int2[], $8::bool[], \
-     $9::text[], $10::text[], $11::text[], $12::text[], $13::text[]) \
-     WITH ORDINALITY AS u(stream, expected, at, due, expires, sum, kind, open, tenant, state, tool, run, body, n)";
+     $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::int2[]) \
+     AS u(stream, expected, at, due, expires, sum, kind, open, tenant, state, tool, run, body, place)";
 
 fn checksum(stream: &StreamId, version: u64, at: i64, body: &str) -> i32 {
     let mut head = [0; 48];

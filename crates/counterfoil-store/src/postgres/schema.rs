@@ -1,8 +1,10 @@
 //! The tables of a ledger in PostgreSQL, how they are made, and the row that says what they are.
 //!
-//! Plain SQL: no triggers, no extensions, no advisory locks, no sequences. Any number of processes may start at once on an empty
-//! database: every statement tolerates that another made the thing first, and the row in `ledger` comes last, so a schema without it
-//! is one that is being made. What is not ours is left as it is.
+//! Plain SQL: no triggers, no extensions, no advisory locks. Any number of processes may start at once on an empty database: every
+//! statement tolerates that another made the thing first, and the row in `ledger` comes last, so a schema without it is one that is
+//! being made. What is not ours is left as it is.
+//!
+//! What is there now is what all steps together leave: see the comments of the last one, and ADR 0024 for why.
 
 use std::time::Duration;
 
@@ -16,15 +18,17 @@ use crate::OpenError;
 const APPLICATION: &str = "counterfoil";
 
 /// Each step takes a ledger from the format that is its index to the next. The first makes it from nothing.
-/// A later one begins by raising `ledger.format`: that takes the lock that every append takes, and tells older programs to stop.
-const STEPS: [&str; 1] = [TABLES];
+/// A later one raises `ledger.format` before it changes anything that is there, which tells older programs to stop: programs of format 1
+/// take the lock of that row in every append. Those of format 2 only read it, so a step from there must also wait for what they have
+/// begun, by a lock on `record`.
+const STEPS: [&str; 2] = [TABLES, SIDE_BY_SIDE];
 
 /// `ledger.format` as this program writes it.
 pub const FORMAT: i32 = STEPS.len() as i32;
 
 // Wide columns last: a row's later columns are found by walking over the earlier ones.
 const TABLES: &str = "
--- One row. Every append moves `pos` first and so holds this row until its commit: positions are in commit order.
+-- One row.
 CREATE TABLE IF NOT EXISTS {s}.ledger(
   id int2 PRIMARY KEY CHECK (id = 1),
   application text NOT NULL,
@@ -87,15 +91,56 @@ FROM {s}.stream s JOIN {s}.record r ON r.stream = s.stream AND r.version = s.ver
 INSERT INTO {s}.ledger VALUES (1, 'counterfoil', 1, 0, now()) ON CONFLICT (id) DO NOTHING;
 ";
 
+/// Positions in a batch: a batch draws one number, and its records stand at `number * BATCH_POSITIONS` and behind it. Positions stay
+/// below 2^53, so that every JSON reader can hold them, for 2^41 batches.
+pub const BATCH_POSITIONS: i64 = 4096;
+
+// Appends no longer take turns at the row of the ledger.
+const SIDE_BY_SIDE: &str = "
+-- A number for each batch. Numbers are drawn in one order and seen in another, and some are never seen: see settle.rs.
+CREATE SEQUENCE IF NOT EXISTS {s}.number;
+-- Only by whoever raises the format: the sequence must never go back.
+WITH raised AS (UPDATE {s}.ledger SET format = 2 WHERE id = 1 AND format = 1 RETURNING pos)
+SELECT setval('{s}.number', pos / 4096 + 1, false) FROM raised;
+
+DROP VIEW IF EXISTS {s}.effect;
+
+-- A tombstone is the first record of its stream, emptied: without a position, and with `grave`, the version that the stream had.
+-- A void, at the position where a batch would begin whose number was never seen, belongs to no stream: its stream is empty. Both have
+-- kind 0.
+ALTER TABLE {s}.record ADD COLUMN IF NOT EXISTS grave int8;
+ALTER TABLE {s}.record ALTER COLUMN pos DROP NOT NULL;
+INSERT INTO {s}.record(version, at, sum, kind, open, stream, tenant, state, body, grave)
+SELECT 1, 0, 0, 0, false, stream, '', '', '', version FROM {s}.stream WHERE pruned ON CONFLICT DO NOTHING;
+CREATE INDEX IF NOT EXISTS record_grave ON {s}.record(stream) WHERE grave IS NOT NULL;
+
+-- `ledger.pos` is now the watermark: everything up to it is settled, and `stream` is each stream as it stood there.
+DELETE FROM {s}.stream WHERE pruned;
+DROP INDEX IF EXISTS {s}.stream_state;
+ALTER TABLE {s}.stream DROP COLUMN IF EXISTS pruned;
+CREATE INDEX IF NOT EXISTS stream_standing ON {s}.stream(tenant, kind, state, pos);
+
+-- Each effect as it stands now, by its records alone.
+CREATE OR REPLACE VIEW {s}.effect AS
+SELECT r.pos, to_timestamp(r.at / 1000000.0) AS at, r.tenant, r.run, r.tool, r.state, r.version, r.open,
+       to_timestamp(r.due / 1000000.0) AS due, r.body, encode(r.stream, 'hex') AS key
+FROM {s}.record r
+WHERE r.kind = 1 AND NOT EXISTS (SELECT 1 FROM {s}.record n WHERE n.stream = r.stream AND n.version = r.version + 1);
+";
+
+/// A ledger with many millions of streams is migrated in minutes; nobody else may use it meanwhile.
+const MIGRATION_MAX: Duration = Duration::from_secs(3600);
+
 /// Losing a race to make the schema costs one more look; so often it is something else.
 const TRIES_MAX: u32 = 50;
 const TRY_AGAIN: Duration = Duration::from_millis(40);
 
 /// Makes the ledger or brings it up to this program's format. Refuses, and changes nothing, where there is something else.
-pub async fn bring_up(client: &Client, address: &Address) -> Result<(), OpenError> {
+pub async fn bring_up(client: &Client, address: &Address, patience: Duration) -> Result<(), OpenError> {
+    let silent = |_| OpenError::Unreachable { store: address.label.clone(), message: "connected, and then nothing was answered".into() };
     let mut tries = 0;
     loop {
-        let (format, first) = match inspect(client, address).await? {
+        let (format, first) = match tokio::time::timeout(patience, inspect(client, address)).await.map_err(silent)?? {
             Found::Nothing { schema: true } => (0, String::new()),
             Found::Nothing { schema: false } => (0, format!("CREATE SCHEMA IF NOT EXISTS {};", address.quoted())),
             Found::Ledger { format: FORMAT } => return Ok(()),
@@ -107,7 +152,9 @@ pub async fn bring_up(client: &Client, address: &Address) -> Result<(), OpenErro
         };
         let step = STEPS[format as usize];
         // One message, so one transaction where DDL is transactional.
-        let done = client.batch_execute(&in_schema(&format!("{first}{step}"), address)).await;
+        let most = if format == 0 { patience } else { MIGRATION_MAX };
+        let sql = in_schema(&format!("SET LOCAL statement_timeout = {}; {first}{step}", most.as_millis()), address);
+        let done = tokio::time::timeout(most, client.batch_execute(&sql)).await.map_err(silent)?;
         tries += 1;
         match done {
             Ok(()) => {}
@@ -171,7 +218,8 @@ async fn inspect(client: &Client, address: &Address) -> Result<Found, OpenError>
 /// Another process made the same thing at the same time.
 fn is_race(error: &tokio_postgres::Error) -> bool {
     match code(error) {
-        Some("23505" | "42P06" | "42P07" | "42710") => true,
+        // The second half: someone is faster with the same step, or holds what it changes.
+        Some("23505" | "42P06" | "42P07" | "42710" | "42703" | "55P03") => true,
         Some("XX000") => error.as_db_error().is_some_and(|db| db.message().contains("concurrently")),
         Some(code) => code.starts_with("40"),
         None => false,

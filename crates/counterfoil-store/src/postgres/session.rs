@@ -10,14 +10,16 @@ use super::address::Address;
 use super::fault::words;
 use super::schema::in_schema;
 use super::tls::Tls;
-use super::{prune, reader, watch, writer};
+use super::{loads, reader, settle, watch, writer};
 use crate::remote::Heard;
 
 pub type Wire = Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>;
 
 /// Good to have, and harmless where the server does not know them: a ledger is always looked up by an index, and a plan that was made
-/// while the tables were empty must not read all of them when they are full.
-const NICETIES: [&str; 7] = [
+/// while the tables were empty must not read all of them when they are full. The receipts of a batch are one long text: the usual
+/// compression of it takes longer than the rest of the batch.
+const NICETIES: [&str; 8] = [
+    "SET default_toast_compression = lz4",
     "SET jit = off",
     "SET enable_seqscan = off",
     "SET enable_hashjoin = off",
@@ -82,50 +84,38 @@ impl Session {
 
 /// The statements of a ledger, on one connection.
 pub struct Prepared {
-    pub newest: Statement,
     pub load: Statement,
+    pub look: Statement,
+    pub fold: Statement,
     pub due: Statement,
     pub tail: Statement,
     pub search: Statement,
-    pub advance: Statement,
     pub append: Statement,
     pub conflicts: Statement,
-    pub hold: Statement,
-    pub prune: Statement,
     pub time: Statement,
     pub since: Statement,
 }
 
 impl Prepared {
-    pub async fn new(client: &Client, address: &Address, notifies: bool) -> Result<Self, tokio_postgres::Error> {
-        let append = writer::append_sql(notifies);
-        let texts = [
-            reader::NEWEST,
-            reader::LOAD,
-            reader::DUE,
-            reader::TAIL,
-            reader::SEARCH,
-            writer::ADVANCE,
-            &append,
-            writer::CONFLICTS,
-            prune::HOLD,
-            prune::PRUNE,
-            watch::TIME,
-            watch::SINCE,
-        ];
+    pub async fn new(client: &Client, address: &Address) -> Result<Self, tokio_postgres::Error> {
+        let (look, fold, append) = (settle::look_sql(), settle::fold_sql(), writer::append_sql());
+        let texts =
+            [loads::LOAD, &look, &fold, reader::DUE, reader::TAIL, reader::SEARCH, &append, writer::CONFLICTS, watch::TIME, watch::SINCE];
         let texts = texts.map(|text| in_schema(text, address));
         let prepared = try_join_all(texts.iter().map(|text| client.prepare(text))).await?;
-        let [newest, load, due, tail, search, advance, append, conflicts, hold, prune, time, since] =
-            <[Statement; 12]>::try_from(prepared).expect("as many as there are texts");
-        Ok(Self { newest, load, due, tail, search, advance, append, conflicts, hold, prune, time, since })
+        let [load, look, fold, due, tail, search, append, conflicts, time, since] =
+            <[Statement; 10]>::try_from(prepared).expect("as many as there are texts");
+        Ok(Self { load, look, fold, due, tail, search, append, conflicts, time, since })
     }
 }
 
 /// Sets the session up, and refuses a server that would lose what it acknowledged.
 pub async fn fit(client: &Client, limits: Limits) -> Result<Fitness, Refusal> {
     let ms = |span: Duration| span.as_millis().max(1);
+    // Most statements are transactions of their own, and must see what they waited for.
     let settings = format!(
-        "SET statement_timeout = {}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {}",
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+         SET statement_timeout = {}; SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {}",
         ms(limits.statement),
         ms(limits.lock),
         ms(IDLE_IN_TRANSACTION_MAX)

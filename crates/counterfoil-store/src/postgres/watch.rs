@@ -1,6 +1,7 @@
 //! What one process keeps up with: the database's clock, and what others commit.
 //!
-//! Where LISTEN works, notifications come by themselves; whether it works is tried, not assumed. Elsewhere the newest position is polled.
+//! Where LISTEN works, notifications come by themselves; whether it works is tried, not assumed. Elsewhere what is new is polled for, from
+//! the last position below which everything is settled: what comes late is not passed over, and some is told twice.
 //! After every reconnect whoever waits is told to look again: what happened meanwhile was not heard.
 
 use std::sync::Arc;
@@ -14,13 +15,14 @@ use tokio_postgres::{Client, Statement};
 use super::link::{Common, Link};
 use super::row;
 use super::session::Session;
+use super::settle::settled_now;
 use crate::remote::{Heard, RemoteClock, StreamPrefix};
 use crate::{Position, StoreError};
 
 pub const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
 /// The streams that were written after a position, oldest first.
-pub const SINCE: &str = "SELECT pos, stream FROM {s}.record WHERE pos > $1 ORDER BY pos LIMIT $2";
+pub const SINCE: &str = "SELECT stream FROM {s}.record WHERE pos > $1 AND kind > 0 ORDER BY pos LIMIT $2";
 
 /// More than this at once is "anything".
 const POLLED_STREAMS_MAX: i64 = 1000;
@@ -62,7 +64,7 @@ impl Watch {
     async fn follow(&self, session: &Arc<Session>, ready: &mut Option<tokio::sync::oneshot::Sender<()>>) -> Result<(), StoreError> {
         let listens = self.common.notifies && self.listen(session).await;
         self.listens.store(listens, Ordering::Relaxed);
-        let mut newest = super::reader::newest(&self.link).await?;
+        let mut settled = settled_now(&self.link).await?;
         match ready.take() {
             // Nobody waits for it when opening was given up.
             Some(ready) => drop(ready.send(())),
@@ -79,7 +81,7 @@ impl Watch {
                 () = tokio::time::sleep(if listens { self.learn_every } else { self.poll_every.min(self.learn_every) }) => {}
             }
             if !listens {
-                newest = self.poll(newest).await?;
+                settled = self.poll(settled).await?;
             }
         }
     }
@@ -110,24 +112,17 @@ impl Watch {
         }
     }
 
-    async fn poll(&self, newest: Position) -> Result<Position, StoreError> {
-        let now = super::reader::newest(&self.link).await?;
-        if now <= newest {
-            return Ok(newest);
-        }
-        let rows = self.link.query(|prepared| &prepared.since, &[&row::clamp(newest.0), &POLLED_STREAMS_MAX]).await?;
+    async fn poll(&self, after: Position) -> Result<Position, StoreError> {
+        // Asked for first: what is settled by then is among what is read.
+        let settled = settled_now(&self.link).await?;
+        let rows = self.link.query(|prepared| &prepared.since, &[&row::clamp(after.0), &POLLED_STREAMS_MAX]).await?;
         if rows.len() as i64 >= POLLED_STREAMS_MAX {
             self.tell(Heard::Anything);
-            return Ok(now);
+        } else if !rows.is_empty() {
+            let prefixes = rows.iter().map(|row| Ok(StreamPrefix::from(&row::stream(row, 0)?)));
+            self.tell(Heard::Streams(prefixes.collect::<Result<_, StoreError>>()?));
         }
-        let mut prefixes = Vec::with_capacity(rows.len());
-        let mut seen = now;
-        for row in &rows {
-            seen = seen.max(row::position(row, 0)?);
-            prefixes.push(StreamPrefix::from(&row::stream(row, 1)?));
-        }
-        self.tell(Heard::Streams(prefixes));
-        Ok(seen)
+        Ok(settled.max(after))
     }
 
     fn tell(&self, heard: Heard) {

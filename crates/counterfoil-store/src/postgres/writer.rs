@@ -1,84 +1,79 @@
-//! Append: many writes, one round trip, one commit.
+//! Append: many writes, one statement, one commit, beside other processes' appends.
 //!
-//! BEGIN, two statements and COMMIT are sent together. The first moves `ledger.pos` and so takes the lock that every append takes,
-//! until its commit: appends are one serial order, and no lower position can become visible after a higher one. The second begins when
-//! the lock is held, so at READ COMMITTED it sees every earlier append, and tells conflicts exactly; the key (stream, version) stands
-//! behind it all the same. It writes only in the transaction that moved the head, which it knows by `now()`: if BEGIN should fail by
-//! itself, nothing is written outside.
+//! The statement is a transaction of its own. It looks at the newest row of each stream and tells conflicts; where there are none it holds the
+//! records that it goes on from, draws a number (settle.rs), and inserts. Appends take no lock that others' appends take, so PostgreSQL
+//! flushes many at once.
 //!
-//! What the server answered before COMMIT's turn is certain. A connection lost after COMMIT was sent leaves it open.
+//! What must stay true, though at READ COMMITTED a statement sees what was committed before it began and others go on meanwhile:
+//! - *Two appends to one stream*: both insert the same key (stream, version); one waits for the other and is rolled back.
+//! - *An append and a burial* (bury.rs), where the stream has records: the append shares the lock of the newest one, the burial takes
+//!   it alone and then looks whether a next one is there. Whoever comes second waits for the first; then the burial sees the append,
+//!   or the append finds its record gone or emptied, however old its snapshot is. Also of an append that slept while the stream went on and was buried: the
+//!   record that it goes on from is not there any more.
+//! - *Where the stream has none*: the key (stream, 1) is never given back, since a tombstone keeps it. Whoever else took it meanwhile is met there.
+//!
+//! What is rolled back because of others is tried again, and the next look names the conflict. What the server answered as an error is
+//! certainly not written; it may end the session after its commit, though, so the end of a session leaves it open, as a lost connection does.
 
 use std::time::{Duration, Instant};
 
 use counterfoil_core::StreamId;
-use futures_util::future::join4;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
-use super::fault::{again, code, refused, said, unavailable, useless};
+use super::fault::{again, code, lost, refused, said, unavailable, useless};
 use super::link::{Link, jittered};
 use super::row::{self, ARRAYS, Columns};
-use super::schema::FORMAT;
+use super::schema::{BATCH_POSITIONS, FORMAT};
 use super::session::Session;
-use crate::remote::StreamPrefix;
+use super::settle::migrated;
+use super::tell::Tell;
 use crate::spread::Set;
 use crate::{AppendError, Batch, Position, StoreError, Write, Written};
 
 pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// Takes the ledger's lock and `$1` positions. No row: the ledger was migrated, and this program must not write to it.
-pub const ADVANCE: &str = "UPDATE {s}.ledger SET pos = pos + $1, at = now() WHERE id = 1 AND format = $2 RETURNING pos";
-
-/// Which of the streams `$1` are not at their versions `$2`, or are pruned.
+/// Which of the streams `$1` are not at their versions `$2`, or are tombstones.
 pub const CONFLICTS: &str = "SELECT u.stream FROM unnest($1::bytea[], $2::int8[]) AS u(stream, expected) \
-     LEFT JOIN {s}.stream s ON s.stream = u.stream WHERE coalesce(s.version, 0) <> u.expected OR s.pruned";
+     LEFT JOIN LATERAL (SELECT r.version, r.grave FROM {s}.record r WHERE r.stream = u.stream ORDER BY r.version DESC LIMIT 1) AS r ON true \
+     WHERE coalesce(r.version, 0) <> u.expected OR r.grave IS NOT NULL";
 
 /// A rolled-back transaction is tried again so often before the caller is told.
 const TRIES_MAX: u32 = 8;
 const TRY_AGAIN: Duration = Duration::from_millis(5);
 
-/// Bodies in one statement. PostgreSQL takes messages of up to 1 GiB; the lock is held while they arrive.
+/// Bodies in one statement. PostgreSQL takes messages of up to 1 GiB.
 const PART_BYTES_MAX: usize = 32 << 20;
 
-/// A notification carries less than 8000 bytes.
-const NOTIFIED_STREAMS_MAX: usize = 7900 / 16;
-
-/// Writes all or nothing. `$14`: how many positions before the last one the first of these writes is. `$15`, `$16`: whom to tell, what.
-pub fn append_sql(notifies: bool) -> String {
-    // Each table is changed once: CockroachDB refuses an INSERT and an UPDATE of the same table in one statement.
-    // Both branches use both parameters, since a statement must know their types.
-    let notify = match notifies {
-        true => "(SELECT count(pg_notify($15::text, hint.payload)) FROM fit, unnest($16::text[]) AS hint(payload))",
-        false => "(SELECT count(hint.payload || $15::text) FROM fit, unnest($16::text[]) AS hint(payload))",
-    };
+/// Writes all or nothing. `$15`: the format that this program writes. `$16`: how many of the writes go on from a record.
+pub fn append_sql() -> String {
+    // Each table is changed once: CockroachDB refuses two changes of the same table in one statement.
     format!(
-        "WITH u AS (SELECT * FROM {ARRAYS}),
-         moved AS (
-           SELECT u.stream FROM u LEFT JOIN {{s}}.stream s ON s.stream = u.stream
-           WHERE coalesce(s.version, 0) <> u.expected OR s.pruned
+        "WITH moved AS ({CONFLICTS}),
+         kept AS (
+           SELECT r.version FROM unnest($1::bytea[], $2::int8[]) AS u(stream, expected)
+           JOIN {{s}}.record r ON r.stream = u.stream AND r.version = u.expected
+           WHERE r.grave IS NULL AND NOT EXISTS (SELECT 1 FROM moved) FOR KEY SHARE OF r
          ),
-         fit AS (SELECT pos - $14::int8 AS base FROM {{s}}.ledger WHERE id = 1 AND at = now() AND NOT EXISTS (SELECT 1 FROM moved)),
+         fit AS (
+           SELECT l.id FROM {{s}}.ledger l
+           WHERE l.id = 1 AND l.format = $15 AND NOT EXISTS (SELECT 1 FROM moved) AND (SELECT count(*) FROM kept) = $16
+         ),
+         base AS (SELECT nextval('{{s}}.number') * 4096 AS pos FROM fit),
          records AS (
            INSERT INTO {{s}}.record(pos, version, at, due, expires, sum, kind, open, stream, tenant, state, tool, run, body)
-           SELECT fit.base + u.n, u.expected + 1, u.at, u.due, u.expires, u.sum, u.kind, u.open, u.stream, u.tenant, u.state, u.tool, u.run, u.body
-           FROM u, fit
+           SELECT base.pos + u.place, u.expected + 1, u.at, u.due, u.expires, u.sum, u.kind, u.open, u.stream, u.tenant, u.state, u.tool, u.run, u.body
+           FROM base, {ARRAYS}
            RETURNING 1
-         ),
-         streams AS (
-           INSERT INTO {{s}}.stream(pos, version, at, due, expires, kind, open, pruned, stream, tenant, state, tool, run)
-           SELECT fit.base + u.n, u.expected + 1, u.at, u.due, u.expires, u.kind, u.open, false, u.stream, u.tenant, u.state, u.tool, u.run
-           FROM u, fit
-           ON CONFLICT (stream) DO UPDATE SET pos = excluded.pos, version = excluded.version, at = excluded.at, due = excluded.due,
-             expires = excluded.expires, kind = excluded.kind, open = excluded.open, tenant = excluded.tenant, state = excluded.state,
-             tool = excluded.tool, run = excluded.run
          )
-         SELECT (SELECT count(*) FROM records), ARRAY(SELECT stream FROM moved), {notify}"
+         SELECT (SELECT count(*) FROM records), ARRAY(SELECT stream FROM moved), (SELECT pos FROM base),
+           (SELECT l.format FROM {{s}}.ledger l WHERE l.id = 1)"
     )
 }
 
 pub struct Writer {
     link: Link,
-    channel: String,
+    tell: Tell,
     /// Statements of two appends must not mix on the one connection.
     turn: tokio::sync::Mutex<()>,
 }
@@ -92,8 +87,8 @@ enum Failure {
 }
 
 impl Writer {
-    pub fn new(link: Link, channel: String) -> Self {
-        Self { link, channel, turn: tokio::sync::Mutex::new(()) }
+    pub fn new(link: Link, tell: Tell) -> Self {
+        Self { link, tell, turn: tokio::sync::Mutex::new(()) }
     }
 
     pub fn link(&self) -> &Link {
@@ -112,9 +107,17 @@ impl Writer {
         loop {
             let session = self.link.session(deadline).await?;
             match self.attempt(&session, batch).await {
-                Ok(position) => return Ok(position),
+                Ok(position) => {
+                    self.tell.tell(&batch.writes);
+                    return Ok(position);
+                }
                 Err(Failure::Conflict(streams)) => return Err(AppendError::Conflict { streams }),
-                Err(Failure::Store(error)) => return Err(error.into()),
+                Err(Failure::Store(error)) => {
+                    if let StoreError::Unavailable { written: Written::Perhaps, .. } = error {
+                        self.tell.tell(&batch.writes);
+                    }
+                    return Err(error.into());
+                }
                 Err(Failure::Again(error)) => {
                     tries += 1;
                     if tries == TRIES_MAX || Instant::now() >= deadline {
@@ -148,42 +151,29 @@ impl Writer {
         Err(failed.failure)
     }
 
-    /// The usual way: everything is sent before anything is awaited.
+    /// The usual way: one statement, and its answer comes after its commit.
     async fn at_once(&self, session: &Session, writes: &[Write]) -> Result<Position, Failed> {
-        let (client, prepared) = (&session.client, &session.prepared);
-        let (count, part) = (writes.len() as i64, Part::of(writes));
-        // The first poll sends all four, in this order.
-        let (begun, advanced, written, committed) = join4(
-            client.batch_execute(BEGIN),
-            client.query_opt(&prepared.advance, &[&count, &FORMAT]),
-            client.query_one(&prepared.append, &part.params(&count, &self.channel)),
-            client.batch_execute("COMMIT"),
-        )
-        .await;
-        begun.map_err(before_commit)?;
-        let position = advanced_to(advanced.map_err(before_commit)?)?;
-        let moved = moved(&written.map_err(before_commit)?, writes.len())?;
-        if !moved.is_empty() {
-            return Err(Failure::Conflict(moved).into());
+        let part = Part::of(writes);
+        // Ready only when the server is ready for the next query, which is after the commit.
+        let answer = session.client.query_one(&session.prepared.append, &part.params()).await.map_err(committing)?;
+        match written(&answer, writes.len())? {
+            Wrote::All(last) => Ok(last),
+            Wrote::Conflict(streams) => Err(Failure::Conflict(streams).into()),
         }
-        committed.map_err(in_commit)?;
-        Ok(position)
     }
 
     /// For batches that are too large for one statement: COMMIT waits until every part was taken.
     async fn in_parts(&self, session: &Session, parts: &[&[Write]]) -> Result<Position, Failed> {
         let (client, prepared) = (&session.client, &session.prepared);
         let mut leaving = Leaving::begin(session);
-        let mut left: i64 = parts.iter().map(|part| part.len() as i64).sum();
         client.batch_execute(BEGIN).await.map_err(unsent)?;
-        let position = advanced_to(client.query_opt(&prepared.advance, &[&left, &FORMAT]).await.map_err(unsent)?)?;
-        let mut conflicts = Vec::new();
+        let (mut conflicts, mut position) = (Vec::new(), Position::default());
         for part in parts {
-            let params = Part::of(part);
-            let params = params.params(&left, &self.channel);
-            let written = client.query_one(&prepared.append, &params).await.map_err(unsent)?;
-            conflicts.extend(moved(&written, part.len())?);
-            left -= part.len() as i64;
+            let answer = client.query_one(&prepared.append, &Part::of(part).params()).await.map_err(unsent)?;
+            match written(&answer, part.len())? {
+                Wrote::All(last) => position = last,
+                Wrote::Conflict(streams) => conflicts.extend(streams),
+            }
         }
         let end = if conflicts.is_empty() { "COMMIT" } else { "ROLLBACK" };
         let ended = client.batch_execute(end).await;
@@ -191,7 +181,7 @@ impl Writer {
         if !conflicts.is_empty() {
             return Err(Failure::Conflict(conflicts).into());
         }
-        ended.map_err(in_commit)?;
+        ended.map_err(committing)?;
         Ok(position)
     }
 
@@ -221,21 +211,20 @@ impl Writer {
 /// Writes as the parameters of one statement.
 struct Part<'a> {
     columns: Columns<'a>,
-    /// What others are told: the beginnings of the streams' ids, in hex, as many as one notification carries.
-    hints: Vec<String>,
+    going_on: i64,
 }
 
 impl<'a> Part<'a> {
     fn of(writes: &'a [Write]) -> Self {
-        let hint = |part: &[Write]| part.iter().map(|write| StreamPrefix::from(&write.stream).to_string()).collect();
-        Self { columns: Columns::of(writes), hints: writes.chunks(NOTIFIED_STREAMS_MAX).map(hint).collect() }
+        let columns = Columns::of(writes);
+        let going_on = columns.expected.iter().filter(|expected| **expected > 0).count() as i64;
+        Self { columns, going_on }
     }
 
-    fn params<'p>(&'p self, left: &'p i64, channel: &'p String) -> Vec<&'p (dyn ToSql + Sync)> {
+    fn params(&self) -> Vec<&(dyn ToSql + Sync)> {
         let mut params: Vec<&(dyn ToSql + Sync)> = self.columns.params().to_vec();
-        params.push(left);
-        params.push(channel);
-        params.push(&self.hints);
+        params.push(&FORMAT);
+        params.push(&self.going_on);
         params
     }
 }
@@ -283,16 +272,20 @@ impl From<StoreError> for Failed {
     }
 }
 
-/// An error of a statement behind which COMMIT was already sent. What the server refused it also rolled back; of what it did not
-/// answer nothing is known.
-fn before_commit(error: Error) -> Failed {
-    match error.code() {
-        Some(_) => unsent(error),
-        None => Failed { failure: Failure::Store(said(&error, Written::Perhaps)), spoiled: true },
+/// An error of what ends with a commit. An error that leaves the session alive is certain; one that ends it may have come after the commit.
+fn committing(error: Error) -> Failed {
+    match open(&error) {
+        false => unsent(error),
+        true => Failed { failure: Failure::Store(said(&error, Written::Perhaps)), spoiled: true },
     }
 }
 
-/// An error of a statement behind which nothing was sent.
+/// Nobody knows whether it was committed: the connection was lost, the session was ended, or the server says so itself.
+fn open(error: &Error) -> bool {
+    lost(error) || code(error).is_none_or(|code| code.starts_with("08") || code.starts_with("57P") || code == "40003")
+}
+
+/// An error of a statement behind which no commit was sent.
 fn unsent(error: Error) -> Failed {
     let told = refused(&error);
     // A key that was taken is a race that the look before did not show; the next look will.
@@ -300,29 +293,28 @@ fn unsent(error: Error) -> Failed {
     Failed { failure, spoiled: useless(&error) || error.code().is_none() }
 }
 
-/// An error of COMMIT itself.
-fn in_commit(error: Error) -> Failed {
-    if again(&error) {
-        return Failure::Again(refused(&error)).into();
-    }
-    Failed { failure: Failure::Store(said(&error, Written::Perhaps)), spoiled: error.code().is_none() }
+/// What became of one part.
+enum Wrote {
+    /// The position of its last record.
+    All(Position),
+    Conflict(Vec<StreamId>),
 }
 
-/// The position of the batch's last record.
-fn advanced_to(row: Option<Row>) -> Result<Position, StoreError> {
-    let migrated = "another program has migrated the ledger to a newer format; start this one again, with a newer counterfoil";
-    row::position(&row.ok_or_else(|| unavailable(migrated, Written::No))?, 0)
-}
-
-/// The streams that moved on; none when all `count` writes were made.
-fn moved(answer: &Row, count: usize) -> Result<Vec<StreamId>, StoreError> {
+fn written(answer: &Row, count: usize) -> Result<Wrote, Failed> {
     let written = row::count(answer, 0)?;
     let moved: Vec<&[u8]> = row::column(answer, 1)?;
-    if moved.is_empty() && written != count as u64 {
-        let certainty = if written == 0 { Written::No } else { Written::Perhaps };
-        return Err(unavailable(format!("the database wrote {written} of {count} records"), certainty));
+    if !moved.is_empty() {
+        return Ok(Wrote::Conflict(moved.into_iter().map(row::stream_of).collect::<Result<_, _>>()?));
     }
-    moved.into_iter().map(row::stream_of).collect()
+    if row::column::<Option<i32>>(answer, 3)? != Some(FORMAT) {
+        return Err(migrated().into());
+    }
+    match row::column::<Option<i64>>(answer, 2)? {
+        Some(base) if written == count as u64 => Ok(Wrote::All(Position(base.unsigned_abs() + written - 1))),
+        // What it was to go on from was buried meanwhile.
+        None => Err(Failure::Again(unavailable("a stream was buried meanwhile", Written::No)).into()),
+        Some(_) => Err(unavailable(format!("the database wrote {written} of {count} records"), Written::Perhaps).into()),
+    }
 }
 
 /// Streams that are named more than once, each once.
@@ -337,11 +329,12 @@ fn repeated(writes: &[Write]) -> Vec<StreamId> {
     repeated
 }
 
-/// The batch in pieces that fit into one statement each.
+/// The batch in pieces that fit into one statement and one number each.
 fn parts(writes: &[Write]) -> Vec<&[Write]> {
     let (mut parts, mut first, mut bytes) = (Vec::new(), 0, 0);
     for (index, write) in writes.iter().enumerate() {
-        if index > first && bytes + write.body.len() > PART_BYTES_MAX {
+        let full = bytes + write.body.len() > PART_BYTES_MAX || index - first == BATCH_POSITIONS as usize;
+        if index > first && full {
             parts.push(&writes[first..index]);
             (first, bytes) = (index, 0);
         }

@@ -12,6 +12,8 @@ async fn damaged(server: &Server, change: &str) -> StoreError {
     for expected in 0..3 {
         append(&store, vec![write(1, expected)]).await.expect("the next version");
     }
+    // The index must know of them: what it does not know yet it cannot miss.
+    assert_eq!(store.due(counterfoil_core::Timestamp::MAX, 1).await.expect("the store serves"), []);
     let client = server.client().await;
     let changed = client.execute(&change.replace("{s}", &options.schema), &[]).await.expect("a change");
     assert_eq!(changed, 1, "{change}");
@@ -31,6 +33,9 @@ async fn a_changed_record_is_refused() {
         "DELETE FROM {s}.record WHERE version = 3",
         "UPDATE {s}.stream SET version = 2",
         "UPDATE {s}.stream SET version = 4",
+        "DELETE FROM {s}.stream",
+        "UPDATE {s}.record SET grave = 3 WHERE version = 1",
+        "UPDATE {s}.record SET grave = 3 WHERE version = 3",
     ] {
         let error = damaged(&server, change).await;
         assert!(matches!(error, StoreError::Corrupt { .. }), "{change}: {error}");
@@ -42,11 +47,12 @@ async fn a_changed_record_is_refused_in_the_tail() {
     let server = Server::start().await;
     let options = server.fresh();
     let store = server.open(&options).await;
-    append(&store, vec![write(1, 0), write(2, 0)]).await.expect("new streams");
+    let last = append(&store, vec![write(1, 0), write(2, 0)]).await.expect("new streams").0;
     let client = server.client().await;
-    client.execute(&format!("UPDATE {}.record SET body = 'x' WHERE pos = 2", options.schema), &[]).await.expect("a change");
+    let changed = client.execute(&format!("UPDATE {}.record SET body = 'x' WHERE pos = {last}", options.schema), &[]).await;
+    assert_eq!(changed.expect("a change"), 1);
     match store.tail(Position(0), 10).await {
-        Err(StoreError::Corrupt { place, .. }) => assert_eq!(place, "position 2"),
+        Err(StoreError::Corrupt { place, .. }) => assert_eq!(place, format!("position {last}")),
         other => panic!("{other:?}"),
     }
     assert_eq!(store.tail(Position(0), 1).await.expect("the first is whole").len(), 1);

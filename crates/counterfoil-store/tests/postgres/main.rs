@@ -1,14 +1,19 @@
 //! Tests of the PostgreSQL adapter against a real, private server.
 
+mod burying;
 mod conform;
 mod cutting;
 mod damage;
 mod hearing;
 mod large;
+mod loading;
+mod migrating;
 mod opening;
 mod outage;
 mod proxy;
 mod racing;
+mod settling;
+mod stalling;
 mod tls;
 
 use counterfoil_core::summary::StreamKind;

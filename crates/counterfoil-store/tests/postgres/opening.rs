@@ -53,7 +53,7 @@ async fn a_newer_ledger_is_refused_and_a_migration_stops_who_is_too_old() {
     append(&store, vec![write(1, 0)]).await.expect("a new stream");
     let client = server.client().await;
     client.execute(&format!("UPDATE {}.ledger SET format = 7", options.schema), &[]).await.expect("a change");
-    assert!(matches!(refusal(&server.url(""), options.clone()).await, OpenError::TooNew { found: 7, supported: 1, .. }));
+    assert!(matches!(refusal(&server.url(""), options.clone()).await, OpenError::TooNew { found: 7, supported: 2, .. }));
     match append(&store, vec![write(1, 1)]).await {
         Err(AppendError::Store(StoreError::Unavailable { message, written: Written::No })) => {
             assert!(message.contains("newer"), "{message}")

@@ -9,6 +9,7 @@ use counterfoil_store::{AppendError, Position, Store};
 use futures_util::future::join_all;
 
 use crate::server::Server;
+use crate::stalling::Stall;
 use crate::{append, bodies, load, stream, write, write_by};
 
 const RIVALS: u64 = 10;
@@ -140,7 +141,7 @@ async fn an_append_to_what_is_being_pruned_is_a_conflict() {
     assert!(pruned > 0 && appended > 0, "{pruned} pruned and {appended} appended: no race");
 }
 
-/// Who cannot get the lock in time is told so, and has written nothing.
+/// Who cannot get what another holds in time is told so, and has written nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_is_held_too_long_is_not_written_for_certain() {
     use counterfoil_store::postgres::PostgresOptions;
@@ -148,8 +149,7 @@ async fn a_lock_that_is_held_too_long_is_not_written_for_certain() {
     let server = Server::start().await;
     let options = PostgresOptions { patience: std::time::Duration::from_millis(300), ..server.fresh() };
     let store = server.open(&options).await;
-    let holder = server.client().await;
-    holder.batch_execute(&format!("BEGIN; SELECT * FROM {}.ledger FOR UPDATE", options.schema)).await.expect("the lock");
+    let holder = Stall::over(&server, &options.schema, 1).await;
     match append(&store, vec![write(1, 0)]).await {
         Err(AppendError::Store(StoreError::Unavailable { message, written: Written::No })) => {
             assert!(message.contains("lock"), "{message}")
@@ -157,7 +157,7 @@ async fn a_lock_that_is_held_too_long_is_not_written_for_certain() {
         other => panic!("the lock is held: {other:?}"),
     }
     assert_eq!(load(&store, 1).await.expect("reading takes no lock").version.0, 0);
-    holder.batch_execute("ROLLBACK").await.expect("the lock is given back");
+    holder.give_way().await;
     append(&store, vec![write(1, 0)]).await.expect("nobody holds the lock");
     assert_eq!(bodies(&store, 1).await.len(), 1);
 }
@@ -169,24 +169,20 @@ async fn a_deadlock_with_a_stranger_is_survived() {
     let server = Server::start_with(&["deadlock_timeout=3s"]).await;
     let options = PostgresOptions { patience: std::time::Duration::from_secs(60), ..server.fresh() };
     let store = Arc::new(server.open(&options).await);
-    append(&*store, vec![write(1, 0)]).await.expect("a new stream");
+    append(&*store, vec![write(1, 0), write(2, 0)]).await.expect("new streams");
     let schema = &options.schema;
     let stranger = server.client().await;
     // Only the adapter's session looks for deadlocks, so it is the one that is rolled back.
-    let begin = format!("SET deadlock_timeout = '1h'; BEGIN; SELECT * FROM {schema}.stream FOR UPDATE");
-    stranger.batch_execute(&begin).await.expect("a lock on the stream");
+    let lock = |number: u64| format!("SELECT * FROM {schema}.record WHERE stream = '\\x{}' FOR UPDATE", stream(number));
+    let begin = format!("SET deadlock_timeout = '1h'; BEGIN; {}", lock(2));
+    stranger.batch_execute(&begin).await.expect("a lock on the second stream");
     let appending = tokio::spawn({
         let store = store.clone();
-        async move { append(&*store, vec![write(1, 1)]).await }
+        async move { append(&*store, vec![write(1, 1), write(2, 1)]).await }
     });
-    let watcher = server.client().await;
-    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'counterfoil' AND wait_event_type = 'Lock'";
-    while watcher.query_one(waiting, &[]).await.expect("a list").get::<_, i64>(0) == 0 {
-        assert!(!appending.is_finished(), "the append must wait for the stream");
-        tokio::task::yield_now().await;
-    }
-    // The append holds the ledger and waits for the stream; this is the other way round, and goes on once the append gave way.
-    stranger.batch_execute(&format!("SELECT * FROM {schema}.ledger FOR UPDATE")).await.expect("the append gives way");
+    crate::stalling::until_waiting(&server, 1).await;
+    // The append holds the first and waits for the second; this is the other way round, and goes on once the append gave way.
+    stranger.batch_execute(&lock(1)).await.expect("the append gives way");
     stranger.batch_execute("COMMIT").await.expect("the stranger goes");
     appending.await.expect("no panic").expect("it was made again");
     assert_eq!(bodies(&*store, 1).await.len(), 2, "once");

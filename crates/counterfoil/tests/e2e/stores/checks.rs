@@ -76,7 +76,7 @@ async fn damage_in_postgres_is_found() {
         ("gone", format!("DELETE FROM {{s}}.record WHERE pos = {done}"), "stream", "records"),
         ("due", "UPDATE {s}.stream SET due = NULL WHERE due IS NOT NULL".into(), "stream", "is not listed"),
         ("search", format!("UPDATE {{s}}.stream SET tenant = 'other' WHERE pos = {done}"), "", "searches find"),
-        ("grave", "UPDATE {s}.stream SET pruned = true WHERE pos = (SELECT max(pos) FROM {s}.stream)".into(), "stream", "tombstone"),
+        ("grave", "UPDATE {s}.record SET grave = version WHERE pos = (SELECT max(pos) FROM {s}.stream)".into(), "stream", "tombstone"),
     ];
     for (schema, edit, place, words) in edits {
         let url = server.url(&format!("?schema={schema}"));
