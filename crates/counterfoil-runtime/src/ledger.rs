@@ -3,6 +3,7 @@
 //! A [`Permit`] can exist only once its claim is durable, and nothing but a permit lets `execute` touch the world. An outcome that
 //! cannot be recorded under its permit (the lease was lost, the effect cancelled) is recorded as `late`: evidence is never dropped.
 
+mod beyond;
 mod permit;
 mod veils;
 
@@ -23,7 +24,7 @@ use counterfoil_core::summary::StreamKind;
 use counterfoil_core::veil::{Veil, is_veiled};
 use counterfoil_core::{Effect, EffectKey, Entry, Lane, Outcome, RunId, StreamId, Summary, Tenant, Timestamp, WorkerId, codec};
 use counterfoil_store::{
-    AppendError, Batch, Found, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Version, Write,
+    AppendError, Batch, Found, History, Page, Position, Pruned, Query, Reach, Record, Recorded, Store, StoreError, Version, Write,
 };
 use thiserror::Error;
 
@@ -467,6 +468,11 @@ impl Ledger {
 
     pub async fn records(&self, stream: StreamId, reach: Reach) -> Result<History, LedgerError> {
         Ok(self.read(stream, reach).await?.0)
+    }
+
+    /// Every record beyond `known`, in order.
+    pub async fn records_beyond(&self, stream: StreamId, known: Version) -> Result<Vec<Record>, LedgerError> {
+        beyond::beyond(known, |reach| self.records(stream, reach)).await
     }
 
     /// A stream whose newest record is its whole state: breakers, budgets, windows, modes.

@@ -13,7 +13,7 @@ use counterfoil_core::token::Right;
 use counterfoil_core::{RunId, StreamId, codec};
 use counterfoil_runtime::ledger::LedgerError;
 use counterfoil_runtime::shown;
-use counterfoil_store::{Reach, Record};
+use counterfoil_store::{Record, Version};
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -96,16 +96,9 @@ impl Feed {
 
     /// Reads what is new. `false`: nothing is.
     async fn look(&mut self) -> Result<bool, LedgerError> {
-        let known = self.run.as_ref().map_or(0, |run| run.version);
-        let ledger = self.app.runtime.ledger();
-        let reach = match ledger.records(self.stream, Reach::Newest(1)).await?.version.0.saturating_sub(known) {
-            0 => return Ok(false),
-            _ if known == 0 => Reach::Whole,
-            new => Reach::Newest(u32::try_from(new).unwrap_or(u32::MAX)),
-        };
-        let history = ledger.records(self.stream, reach).await?;
+        let known = Version(self.run.as_ref().map_or(0, |run| run.version));
         let mut events = Vec::new();
-        for record in history.records.iter().filter(|record| record.version.0 > known) {
+        for record in &self.app.runtime.ledger().records_beyond(self.stream, known).await? {
             let state = self.applied(record)?;
             if record.version.0 > self.after {
                 self.after = record.version.0;

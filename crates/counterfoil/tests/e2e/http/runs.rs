@@ -243,6 +243,21 @@ fn ids(text: impl Iterator<Item = String>) -> Vec<u64> {
     text.filter_map(|line| line.strip_prefix("id: ").map(|id| id.parse().expect("a number"))).collect()
 }
 
+/// Many records are written between any two looks of who follows.
+#[test]
+fn who_follows_a_run_in_haste_misses_nothing() {
+    let lab = lab();
+    let server = Server::start(&lab);
+    let steps: Vec<Value> = (0..150).map(|n| json!({ "id": format!("s{n}"), "tool": "ship", "args": { "n": n } })).collect();
+    put(&server, "haste", &json!({ "workflow": "haste", "steps": steps }));
+    started(&server, "haste", "r");
+    let lines: Vec<String> = server.begin("GET", "/v1/runs/r/events", &[], "").lines().collect();
+    let seen = ids(lines.iter().cloned());
+    assert_eq!(seen, (1..=seen.len() as u64).collect::<Vec<_>>(), "nothing is missed and nothing comes twice");
+    assert!(seen.len() > 150 && lines.iter().any(|line| line == "event: end"), "{} records, and then: {:?}", seen.len(), lines.last());
+    assert_eq!(lab.world.acted("/ship"), 150);
+}
+
 #[test]
 fn a_runs_events_can_be_followed_and_taken_up_again() {
     let lab = lab();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -149,9 +149,11 @@ impl Asking {
         self.stream.shutdown(Shutdown::Both).expect("it can be closed");
     }
 
-    /// The lines of a body that has no end.
+    /// The lines of a body that has no end. One that only says that it is still alive is not waited for.
     pub fn lines(self) -> impl Iterator<Item = String> {
-        BufReader::new(self.stream).lines().map_while(Result::ok)
+        let began = Instant::now();
+        let patient = move |line: &String| assert!(began.elapsed() < 2 * PATIENCE, "still no end of this: {line}");
+        BufReader::new(self.stream).lines().map_while(Result::ok).inspect(patient)
     }
 }
 
