@@ -48,9 +48,10 @@ impl App {
                 RunBeside::new(move |run, workflow| vec![app.requests.answered(&asked, &shown(made, run, workflow))])
             });
             match act(beside).await {
-                Ok(After { heard: Heard::Now, run, workflow }) => {
-                    self.runtime.spawn_run(ask.who.tenant.clone(), run.started.run.clone());
-                    return Ok(respond(shown(made, &run, &workflow), false));
+                Ok(after @ After { heard: Heard::Now, .. }) => {
+                    let answer = respond(shown(made, &after.run, &after.workflow), false);
+                    self.runtime.spawn_after(after);
+                    return Ok(answer);
                 }
                 Ok(After { heard: Heard::Before, run, workflow }) => {
                     let stored = shown(StatusCode::OK, &run, &workflow);

@@ -35,6 +35,9 @@ pub(crate) struct Pages {
     pub busy: bool,
     /// What is here is not what the ledger has.
     pub stale: bool,
+    /// It was read, or a record of ours got there, since the driver last looked or waited in vain: nobody else had written, or that record would have lost its
+    /// race.
+    pub newest: bool,
     /// Under which this worker owns the run.
     pub fence: Option<Fence>,
     pub carried: Option<Carried>,
@@ -55,11 +58,17 @@ impl Book {
         self.pages.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Of a run as it was just read, or as this process has just written it.
+    pub fn new(run: Run, workflow: Arc<Workflow>) -> Self {
+        let (tenant, id) = (run.started.tenant.clone(), run.started.run.clone());
+        let pages = Pages { run, busy: false, stale: false, newest: true, fence: None, carried: None, follows: Vec::new() };
+        let stream = StreamId::run(&tenant, &id);
+        Self { stream, tenant, id, workflow, turn: tokio::sync::Mutex::new(()), pages: Mutex::new(pages) }
+    }
+
     pub async fn open(runtime: &Runtime, tenant: &Tenant, id: &RunId) -> Result<Self, RunError> {
-        let stream = StreamId::run(tenant, id);
         let (run, workflow) = read(&runtime.inner, tenant, id).await?;
-        let pages = Pages { run, busy: false, stale: false, fence: None, carried: None, follows: Vec::new() };
-        Ok(Self { stream, tenant: tenant.clone(), id: id.clone(), workflow, turn: tokio::sync::Mutex::new(()), pages: Mutex::new(pages) })
+        Ok(Self::new(run, workflow))
     }
 
     /// Reads what others wrote.
@@ -225,6 +234,7 @@ impl Pages {
     /// The record that was on its way is durable.
     pub fn arrived(&mut self) {
         self.busy = false;
+        self.newest = true;
     }
 
     /// It is not, or nobody knows.

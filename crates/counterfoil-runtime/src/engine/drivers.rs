@@ -16,8 +16,10 @@ use counterfoil_store::{Reach, Version};
 use tokio::sync::Notify;
 
 use super::RunError;
+use super::beside::After;
 use super::book::{self, Book};
 use super::live::Live;
+use super::operate::Heard;
 use super::tick::Dealt;
 use crate::ledger::LedgerError;
 use crate::runtime::Runtime;
@@ -102,6 +104,16 @@ impl Drop for Life<'_> {
 impl Runtime {
     /// Drives a run until it has ended or nobody need be at it.
     pub async fn drive_run(&self, tenant: &Tenant, run: &RunId) -> Result<Rest, RunError> {
+        self.drive_known(tenant, run, None).await
+    }
+
+    /// The same of a run that this process has just written to: it need not be read first.
+    pub async fn drive_after(&self, after: After) -> Result<Rest, RunError> {
+        let (tenant, run) = (after.run.started.tenant.clone(), after.run.started.run.clone());
+        self.drive_known(&tenant, &run, Some(after).filter(|after| after.heard == Heard::Now)).await
+    }
+
+    async fn drive_known(&self, tenant: &Tenant, run: &RunId, mut known: Option<After>) -> Result<Rest, RunError> {
         let stream = StreamId::run(tenant, run);
         let lives = &self.inner.lives;
         loop {
@@ -110,12 +122,16 @@ impl Runtime {
             }
             let left = lives.left.notified();
             let Some(stirred) = lives.enter(stream) else {
-                // This process is at it already.
+                // This process is at it already, and writes to it.
                 left.await;
+                known = None;
                 continue;
             };
             let _life = Life { lives, stream };
-            let book = Arc::new(Book::open(self, tenant, run).await?);
+            let book = Arc::new(match known.take() {
+                Some(After { run, workflow, .. }) => Book::new(run, workflow),
+                None => Book::open(self, tenant, run).await?,
+            });
             let by = book.lock().run.started.by;
             match by {
                 By::Plan => {}
@@ -249,11 +265,19 @@ impl Runtime {
     /// Drives a run in the background, as far as it comes.
     pub fn spawn_run(&self, tenant: Tenant, run: RunId) {
         let runtime = self.clone();
-        tokio::spawn(async move {
-            match runtime.drive_run(&tenant, &run).await {
-                Ok(rest) => tracing::debug!(%run, ?rest, "the run rests"),
-                Err(error) => tracing::error!(%run, %error, "the run could not go on"),
-            }
-        });
+        tokio::spawn(async move { told(&run, runtime.drive_run(&tenant, &run).await) });
+    }
+
+    /// The same of a run that this process has just written to.
+    pub fn spawn_after(&self, after: After) {
+        let (runtime, run) = (self.clone(), after.run.started.run.clone());
+        tokio::spawn(async move { told(&run, runtime.drive_after(after).await) });
+    }
+}
+
+fn told(run: &RunId, driven: Result<Rest, RunError>) {
+    match driven {
+        Ok(rest) => tracing::debug!(%run, ?rest, "the run rests"),
+        Err(error) => tracing::error!(%run, %error, "the run could not go on"),
     }
 }

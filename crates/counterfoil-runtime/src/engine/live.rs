@@ -119,9 +119,7 @@ impl Live {
         }
         self.runtime.salt_for(&self.book.tenant, &self.book.workflow).await?;
         loop {
-            if self.book.lock().stale || self.book.moved(&self.runtime).await? {
-                self.book.renew(&self.runtime).await?;
-            }
+            self.look().await?;
             if self.over() {
                 observe::run_ended(self.book.lock().run.state().word());
                 self.tell_parent().await?;
@@ -174,6 +172,18 @@ impl Live {
             }
             self.wait().await;
         }
+    }
+
+    /// Reads what others wrote. A turn of the loop that follows a record of its own need not look: a read for each step is dear.
+    async fn look(&mut self) -> Result<(), RunError> {
+        let (stale, newest) = {
+            let mut pages = self.book.lock();
+            (pages.stale, std::mem::take(&mut pages.newest))
+        };
+        if stale || (!newest && self.book.moved(&self.runtime).await?) {
+            self.book.renew(&self.runtime).await?;
+        }
+        Ok(())
     }
 
     /// Nobody is at it any more. `false`: somebody wrote; look again first.
@@ -408,8 +418,10 @@ impl Live {
             () = self.stirred.notified() => {
                 self.held.clear();
                 self.undo_held = None;
+                // Somebody wrote, perhaps after the last record of ours.
+                self.book.lock().newest = false;
             }
-            () = tokio::time::sleep(nap) => {}
+            () = tokio::time::sleep(nap) => self.book.lock().newest = false,
         }
         // Others may have said something as well: one record for all.
         while let Some(Some(said)) = futures_util::FutureExt::now_or_never(self.steps.next()) {

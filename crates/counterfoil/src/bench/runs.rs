@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use counterfoil::compose::{self, Kind, Volatile};
 use counterfoil_core::{Caller, CanonicalJson, Policy, RunId, Tenant, ToolName};
-use counterfoil_runtime::engine::NewRun;
+use counterfoil_runtime::engine::operate::Heard;
+use counterfoil_runtime::engine::{NewRun, RunBeside};
 use counterfoil_runtime::workflow::Workflow;
 use counterfoil_runtime::{Builder, FnTool, Invocation, Registered, Runtime};
 use serde::Serialize;
@@ -218,9 +219,8 @@ async fn one(runtime: &Runtime, workflow: &Arc<Workflow>, n: u64) -> anyhow::Res
 }
 
 async fn begin(runtime: &Runtime, workflow: &Arc<Workflow>, n: u64) -> anyhow::Result<(bool, counterfoil_runtime::engine::Rest)> {
-    let tenant = Tenant::new("bench")?;
     let new = NewRun {
-        tenant: tenant.clone(),
+        tenant: Tenant::new("bench")?,
         caller: Caller::new("bench")?,
         run: Some(RunId::new(&format!("run-{n:x}"))?),
         workflow: workflow.clone(),
@@ -229,8 +229,9 @@ async fn begin(runtime: &Runtime, workflow: &Arc<Workflow>, n: u64) -> anyhow::R
         tools: None,
         driven: true,
     };
-    let (run, fresh) = runtime.start_run(new).await?;
-    Ok((fresh, runtime.drive_run(&tenant, &run).await?))
+    let after = runtime.start_run_beside(new, &RunBeside::default()).await?;
+    let fresh = after.heard == Heard::Now;
+    Ok((fresh, runtime.drive_after(after).await?))
 }
 
 fn print(global: &Global, f: &Figures) {
