@@ -169,21 +169,51 @@ impl Draft {
 
 impl ChainHead {
     /// Puts a receipt at the end of the chain: its stored text, and where the chain then stands.
-    pub fn seal(self, receipt: &Unsealed) -> (String, Self) {
-        let seq = self.seq + 1;
+    pub fn seal(mut self, receipt: &Unsealed) -> (String, Self) {
+        let mut text = String::new();
+        self.seal_onto(&mut text, receipt);
+        (text, self)
+    }
+
+    fn seal_onto(&mut self, to: &mut String, receipt: &Unsealed) {
         let (before, after) = (&receipt.text[..SEQ_AT], &receipt.text[SEQ_AT + 1..receipt.text.len() - PREV_BEFORE_END]);
-        let mut text = String::with_capacity(receipt.text.len() + 32);
-        text.push_str(before);
-        text.push_str(itoa::Buffer::new().format(seq));
+        let begins = to.len();
+        to.reserve(receipt.text.len() + 32);
+        self.seq += 1;
+        to.push_str(before);
+        to.push_str(itoa::Buffer::new().format(self.seq));
         if !self.lane.is_first() {
-            text.push_str(",\"lane\":");
-            text.push_str(itoa::Buffer::new().format(self.lane.0));
+            to.push_str(",\"lane\":");
+            to.push_str(itoa::Buffer::new().format(self.lane.0));
         }
-        text.push_str(after);
-        self.hash.append_to(&mut text);
-        text.push_str("\"}");
-        let head = Self { lane: self.lane, seq, hash: Digest32::of(text.as_bytes()) };
-        (text, head)
+        to.push_str(after);
+        self.hash.append_to(to);
+        to.push_str("\"}");
+        self.hash = Digest32::of(&to.as_bytes()[begins..]);
+    }
+}
+
+/// A record of a chain in the making: receipts are written straight into its body, each with the hash of the one before.
+pub struct ChainRecord {
+    head: ChainHead,
+    body: String,
+}
+
+impl ChainRecord {
+    /// After everything that the chain has.
+    pub fn after(head: ChainHead) -> Self {
+        Self { head, body: String::from(codec::VERSION) }
+    }
+
+    pub fn seal(&mut self, receipt: &Unsealed) {
+        self.body.push(if self.body.len() == codec::VERSION.len_utf8() { '[' } else { ',' });
+        self.head.seal_onto(&mut self.body, receipt);
+    }
+
+    /// Its body, and where the chain then stands.
+    pub fn finish(mut self) -> (String, ChainHead) {
+        self.body.push(']');
+        (self.body, self.head)
     }
 }
 
@@ -240,15 +270,7 @@ pub fn texts(body: &str) -> Result<Vec<&str>, CodecError> {
 
 /// The body of a chain record.
 pub fn body_of(texts: &[String]) -> String {
-    let bytes = texts.iter().map(|text| text.len() + 1).sum::<usize>() + 2;
-    let mut body = String::with_capacity(bytes);
-    body.push(codec::VERSION);
-    for (n, text) in texts.iter().enumerate() {
-        body.push(if n == 0 { '[' } else { ',' });
-        body.push_str(text);
-    }
-    body.push(']');
-    body
+    format!("{}[{}]", codec::VERSION, texts.join(","))
 }
 
 #[cfg(test)]
@@ -296,6 +318,9 @@ mod tests {
         let texts = chain(5);
         let head = check(&texts).unwrap();
         assert_eq!(head.seq, 5);
+        let mut record = ChainRecord::after(ChainHead::default());
+        (0..5).for_each(|n| record.seal(&draft(n).unsealed()));
+        assert_eq!(record.finish(), (body_of(&texts), head), "one record, or a text at a time");
         assert_eq!(head_of(&body_of(&texts[4..])).unwrap(), head);
         let receipt: Receipt = serde_json::from_str(&texts[3]).unwrap();
         assert!(receipt.covers(&receipt.tool, &CanonicalJson::parse("[3]").unwrap()));

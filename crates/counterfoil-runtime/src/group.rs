@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use counterfoil_core::receipt::{self, ChainHead, Unsealed};
+use counterfoil_core::receipt::{self, ChainHead, ChainRecord, Unsealed};
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Lane, RunId, StreamId, Summary, Tenant, Timestamp};
 use counterfoil_store::spread::{Map, Set};
@@ -377,7 +377,8 @@ impl Writer {
         let mut batch = Batch { writes: Vec::with_capacity(jobs.len() + chains.len()) };
         let counts: Vec<usize> = jobs.iter().map(|job| job.request.writes.len()).collect();
         jobs.iter_mut().for_each(|job| batch.writes.append(&mut job.request.writes));
-        batch.writes.extend(chains.iter().map(Chain::write));
+        let (ends, chains): (Vec<_>, Vec<_>) = chains.into_iter().map(Chain::finish).unzip();
+        batch.writes.extend(chains);
         let started = Instant::now();
         let appended = self.store.append(&batch).await;
         self.meters.appended(jobs.len(), started.elapsed());
@@ -389,9 +390,7 @@ impl Writer {
         if self.heads.len() > HEADS_MAX {
             self.heads.clear();
         }
-        for chain in chains {
-            self.heads.insert(chain.stream, Head { chain: chain.end, version: chain.head.version.next() });
-        }
+        self.heads.extend(ends);
         Ok(())
     }
 
@@ -467,48 +466,27 @@ struct Chain {
     stream: StreamId,
     tenant: Tenant,
     run: Option<RunId>,
-    head: Head,
-    end: ChainHead,
+    version: Version,
     at: Timestamp,
-    texts: Vec<String>,
+    record: ChainRecord,
 }
 
 impl Chain {
     fn new(receipt: &Unsealed, stream: StreamId, head: Head) -> Self {
-        Self {
-            stream,
-            tenant: receipt.tenant.clone(),
-            run: receipt.run.clone(),
-            head,
-            end: head.chain,
-            at: receipt.ended,
-            texts: Vec::new(),
-        }
+        let record = ChainRecord::after(head.chain);
+        Self { stream, tenant: receipt.tenant.clone(), run: receipt.run.clone(), version: head.version, at: receipt.ended, record }
     }
 
     fn add(&mut self, receipt: &Unsealed) {
-        let (text, end) = self.end.seal(receipt);
-        self.texts.push(text);
-        self.end = end;
+        self.record.seal(receipt);
         self.at = self.at.max(receipt.ended);
     }
 
-    fn write(&self) -> Write {
-        Write {
-            stream: self.stream,
-            expected: self.head.version,
-            at: self.at,
-            body: receipt::body_of(&self.texts),
-            summary: Summary {
-                kind: StreamKind::Chain,
-                tenant: self.tenant.clone(),
-                state: "",
-                tool: None,
-                run: self.run.clone(),
-                open: false,
-                due: None,
-                expires: None,
-            },
-        }
+    /// Where the chain stands when this is written, and the write.
+    fn finish(self) -> ((StreamId, Head), Write) {
+        let Self { stream, tenant, run, version, at, record } = self;
+        let (body, chain) = record.finish();
+        let summary = Summary { kind: StreamKind::Chain, tenant, state: "", tool: None, run, open: false, due: None, expires: None };
+        ((stream, Head { chain, version: version.next() }), Write { stream, expected: version, at, body, summary })
     }
 }
