@@ -585,6 +585,21 @@ mod tests {
         check(r#""\u0041\/\u00e9\ud83d\ude00\n\u001f""#, "\"A/é😀\\n\\u001f\"");
         check(r#"{"\u20ac":1,"\r":2,"1":3,"\ud83d\ude02":4,"\ufb33":5}"#, "{\"\\r\":2,\"1\":3,\"€\":1,\"😂\":4,\"\u{fb33}\":5}");
         check("\"1\"", "\"1\"");
+        check(r#""\b\f\n\r\t\"\\\/""#, r#""\b\f\n\r\t\"\\/""#);
+        check("1000000000000000000000000", "1e+24");
+        check("-100", "-100");
+    }
+
+    #[test]
+    fn equal_are_equal_texts_and_no_others() {
+        let (one, same, other) = (canonical(r#"{"a":1.0}"#), canonical(r#"{ "a": 1 }"#), canonical(r#"{"a":2}"#));
+        assert!(one == same && one != other);
+        assert!(Json::from(one.clone()) == Json::from(same) && Json::from(one.clone()) != Json::from(other));
+        assert_eq!(format!("{one:?}"), r#"{"a":1}"#);
+    }
+
+    fn canonical(text: &str) -> CanonicalJson {
+        CanonicalJson::parse(text).unwrap()
     }
 
     #[test]

@@ -481,6 +481,33 @@ mod tests {
         check("naïve", r#"key "naïve" contains 'ï' at byte 2; printable ASCII only"#);
         assert!(ToolName::new("bank.charge-card_2").is_ok());
         assert!(ToolName::new("charge card").is_err());
+        let wrong = serde_json::from_str::<ToolName>("7").unwrap_err().to_string();
+        assert!(wrong.contains("expected tool name"), "{wrong}");
+    }
+
+    #[test]
+    fn no_kind_of_name_holds_a_line_break_or_is_empty() {
+        fn refused<K: Kind>() {
+            assert!(Name::<K>::new("a\nb").is_err() && Name::<K>::new("").is_err() && Name::<K>::new("a").is_ok(), "{}", K::WHAT);
+        }
+        refused::<TenantKind>();
+        refused::<CallerKind>();
+        refused::<RunKind>();
+        refused::<StepKind>();
+        refused::<KeyKind>();
+        refused::<WorkerKind>();
+        refused::<ToolKind>();
+        refused::<WorkflowKind>();
+        refused::<ScheduleKind>();
+    }
+
+    #[test]
+    fn another_lane_is_any_but_this_one() {
+        assert_eq!(Lane::all().map(|lane| lane.0).collect::<Vec<_>>(), (0..64).collect::<Vec<_>>());
+        for lane in Lane::all() {
+            let others: std::collections::BTreeSet<Lane> = (0..1000).map(|chance| lane.another(chance)).collect();
+            assert_eq!(others, Lane::all().filter(|other| *other != lane).collect(), "each of them, and none else");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! `TABLE` is that table once more, in a form that can be run. Whatever it does not name must be refused and must leave the state as it was.
 //! The second half are the cells whose rows need more than one word: which claim is named, what a claim was made on, what was known before.
 
+use std::time::Duration;
+
 use counterfoil_core::effect::{Facts, FoldError, How};
 use counterfoil_core::entry::{Claim, Ended, Finished, Late, LateOutcome, Opened, Probed, Verdict};
 use counterfoil_core::ids::Digest32;
@@ -415,7 +417,9 @@ fn check(from: &Effect, text: &str, expected: Option<&str>) {
             assert_eq!(effect.state.word(), to, "{} + {text}", from.state.word());
         }
         None => {
-            let refused = matches!(folded, Err(FoldError::Illegal { state, .. }) if state == from.state.word());
+            let named = text.split(' ').next();
+            let refused =
+                matches!(folded, Err(FoldError::Illegal { state, entry, .. }) if state == from.state.word() && Some(entry) == named);
             assert!(refused, "{} + {text} gave {folded:?} and {:?}", from.state.word(), effect.state);
             assert_eq!((&effect.state, effect.fence, &effect.late), (&from.state, from.fence, &from.late), "{text} left a trace");
         }
@@ -628,4 +632,72 @@ fn a_record_is_folded_as_its_entries_are_and_one_that_cannot_be_is_named() {
     assert_eq!(stored, fold(&["opened", "claimed 5"]));
     assert!(matches!(stored.apply_body("1[{}]"), Err(FoldError::Codec { version: 3, .. })));
     assert!(matches!(stored.apply_body("2[]"), Err(FoldError::Codec { version: 3, .. })));
+}
+
+#[test]
+fn a_doubt_knows_when_it_may_be_repeated_and_what_probes_said() {
+    let doubt = |texts: &[&str]| match fold(texts).state.clone() {
+        State::InDoubt(doubt) => doubt,
+        state => panic!("{texts:?} leads to {state:?}"),
+    };
+    let repeated = ["opened", "claimed 3", "lost 3", "claimed 5", "finished 5 retry"];
+    assert_eq!(doubt(&repeated[..3]).not_before, AT);
+    assert_eq!(doubt(&repeated).not_before, EXPIRES, "as the repeat was told");
+    assert_eq!(doubt(&["opened", "claimed 3", "finished 3 unknown", "claimed 5", "finished 5 failed"]).not_before, AT, "at once");
+    let probed = doubt(&["opened", "claimed 3", "lost 3", "probed cannot_tell", "probed cannot_tell"]);
+    assert_eq!((probed.probes, probed.probed_at, probed.probe_said.as_deref()), (2, Some(AT), Some("down")));
+}
+
+#[test]
+fn what_was_claimed_since_it_was_opened() {
+    let twice = ["opened", "claimed 3", "finished 3 done", "flushed", "opened", "claimed 9"];
+    let claimed: Vec<bool> = (0..=twice.len()).map(|n| !fold(&twice[..n]).unclaimed()).collect();
+    assert_eq!(claimed, [false, false, true, true, false, false, true]);
+}
+
+#[test]
+fn a_flush_keeps_what_belongs_to_the_key() {
+    let mut effect = fold(&["opened", "claimed 3", "finished 3 done"]);
+    let subject = counterfoil_core::StreamId([7; 32]);
+    let key = counterfoil_core::veil::SubjectKey { at: AT, key: Digest32::of(b"a subject's") };
+    let veil = std::sync::Arc::new(counterfoil_core::Veil::new(subject, &key));
+    (effect.expired, effect.veil) = (true, Some(veil.clone()));
+    effect.apply([entry("flushed")]).unwrap();
+    assert_eq!((effect.expired, &effect.veil, effect.fence), (true, &Some(veil), Fence(3)));
+}
+
+#[test]
+fn what_is_listed_of_a_state() {
+    let listed = |texts: &[&str]| {
+        let summary = fold(texts).summary();
+        (summary.state, summary.open, summary.due)
+    };
+    assert_eq!(listed(&["opened", "claimed 3"]), ("running", true, Some(EXPIRES)));
+    assert_eq!(listed(&["opened", "cancelled"]), ("cancelled", false, None));
+    assert_eq!(listed(&["opened", "claimed 3", "cancelled"]), ("in_doubt", true, None), "it may have acted");
+    assert_eq!(listed(&["opened", "claimed 3", "finished 3 done"]), ("done", false, None));
+    assert_eq!(listed(&["opened", "approval_asked"]), ("waiting_approval", true, Some(EXPIRES)));
+    assert_eq!(
+        listed(&["opened", "approval_asked", "approved"]),
+        ("ready", true, Some(Timestamp::ZERO)),
+        "whoever looks for work may run it"
+    );
+    assert_eq!(listed(&["opened"]), ("ready", true, None));
+}
+
+#[test]
+fn a_doubt_is_looked_at_ever_more_rarely() {
+    let State::InDoubt(mut doubt) = fold(&["opened", "claimed 3", "lost 3"]).state.clone() else { panic!("no doubt") };
+    let mut after = |probes: u32, probed_at: Option<i64>, attempts: u32| {
+        (doubt.probes, doubt.probed_at) = (probes, probed_at.map(Timestamp));
+        doubt.next_look(attempts).since(doubt.since)
+    };
+    let first = after(1, None, 1);
+    assert_eq!((after(0, None, 0), after(0, None, 1)), (Duration::ZERO, Duration::ZERO), "the first look is at once");
+    assert!(first > Duration::ZERO);
+    assert_eq!((after(2, None, 1), after(3, None, 1)), (first * 2, first * 4));
+    assert_eq!((after(0, None, 2), after(0, None, 3), after(1, None, 3)), (first, first * 2, first * 2), "repeats count as looks do");
+    assert_eq!(after(u32::MAX, None, 1), after(40, None, 1), "up to a bound");
+    assert_eq!(after(1, Some(AT.0 + 7_000_000), 1), first + Duration::from_secs(7), "from the last look on");
+    assert_eq!(after(1, Some(0), 1), first, "and never from before the doubt");
 }

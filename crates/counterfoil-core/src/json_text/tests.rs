@@ -70,3 +70,10 @@ fn a_member_is_named_by_a_string() {
     let map = BTreeMap::from([(vec![1], 2)]);
     assert!(to_string(&map).is_err());
 }
+
+#[test]
+fn a_unit_struct_is_null() {
+    #[derive(Serialize)]
+    struct Nothing;
+    assert_eq!(to_string(&[Nothing, Nothing]).unwrap(), "[null,null]");
+}
