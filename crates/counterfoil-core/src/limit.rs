@@ -154,7 +154,8 @@ mod tests {
     fn budgets_stop_at_the_limit() {
         let limits = Limits { per_run: Some(2), cost_per_run: Some(10.0), ..Limits::default() };
         let one = Spent::default().plus(6.0, &limits).unwrap();
-        assert!(one.plus(6.0, &limits).unwrap_err().contains("cost_per_run"));
+        assert!(one.plus(4.01, &limits).unwrap_err().contains("limits.cost_per_run is 10; spent so far 6, this call costs 4.01"));
+        assert_eq!(one.plus(4.0, &limits).map(|spent| spent.cost), Ok(10.0), "to the last cent");
         let two = one.plus(1.0, &limits).unwrap();
         assert!(two.plus(0.0, &limits).unwrap_err().contains("per_run is 2"));
     }

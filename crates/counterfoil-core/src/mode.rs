@@ -91,6 +91,12 @@ mod tests {
     use crate::summary::STATES;
 
     #[test]
+    fn a_switch_has_a_word() {
+        let switched = |mode| Switched { at: Timestamp::ZERO, by: "ada".into(), why: "why".into(), mode }.word();
+        assert_eq!((switched(None), switched(Some(Mode::Shadow)), switched(Some(Mode::Off))), ("configured", "shadow", "off"));
+    }
+
+    #[test]
     fn the_nearest_word_holds() {
         let check = |tool, all, tool_config, all_config, expected| {
             assert_eq!(Words { tool, all, tool_config, all_config }.in_force(), expected);

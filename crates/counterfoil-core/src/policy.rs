@@ -195,3 +195,15 @@ pub struct Rate {
     pub count: u32,
     pub per: Duration,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_places_are_shared_and_budgets_are_a_runs_own() {
+        let rate = Some(Rate { count: 1, per: Duration::from_secs(1) });
+        assert!(Limits { rate, ..Limits::default() }.shared() && Limits { concurrency: Some(1), ..Limits::default() }.shared());
+        assert!(!Limits { per_run: Some(1), cost_per_run: Some(1.0), ..Limits::default() }.shared());
+    }
+}

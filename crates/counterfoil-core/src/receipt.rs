@@ -344,6 +344,31 @@ mod tests {
     }
 
     #[test]
+    fn a_veiled_receipt_covers_its_call_under_its_veil_alone() {
+        let key = |of: &[u8]| crate::veil::SubjectKey { at: Timestamp::ZERO, key: Digest32::of(of) };
+        let [veil, other] = [b"one", b"two"].map(|of| Veil::new(StreamId([1; 32]), &key(of)));
+        let (tool, args) = (ToolName::new("charge").unwrap(), CanonicalJson::parse("[1]").unwrap());
+        let spec = veil.blind(&crate::call::spec_hash(&tool, &args));
+        let (text, _) = ChainHead::start(Lane(3)).seal(&Draft { spec, ..draft(1) }.unsealed());
+        let receipt: Receipt = serde_json::from_str(&text).unwrap();
+        assert!(receipt.covers_under(&veil, &tool, &args) && !receipt.covers_under(&other, &tool, &args));
+        assert!(!receipt.covers(&tool, &args) && !receipt.covers_under(&veil, &tool, &CanonicalJson::parse("[2]").unwrap()));
+        assert_eq!(receipt.lane, Lane(3));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_by_its_place() {
+        let texts = chain(3);
+        let place = |bodies: [&str; 2]| match follow(ChainHead::default(), bodies.into_iter()) {
+            Err(ChainError::Unreadable { seq, .. }) => seq,
+            other => panic!("{other:?}"),
+        };
+        let first = body_of(&texts[..2]);
+        assert_eq!(place([&first, "1nothing"]), 3);
+        assert_eq!(place([&first, &body_of(&[texts[2].replace("\"seq\"", "\"sequel\"")])]), 3);
+    }
+
+    #[test]
     fn every_edit_is_named() {
         let mut edited = chain(5);
         edited[1] = edited[1].replace("\"attempt\":1", "\"attempt\":2");

@@ -57,6 +57,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn the_first_attempt_is_open_to_every_call() {
+        let policy = RetryPolicy { attempts: 2, ..RetryPolicy::default() };
+        let over = |attempts, now| Series { attempts, probes: 0, deadline: Timestamp(10) }.is_over(&policy, Timestamp(now));
+        assert!(!over(0, 10) && !over(0, 99), "also when its time is up");
+        assert!(!over(1, 9) && over(1, 10) && over(2, 0));
+    }
+
+    #[test]
     fn without_jitter_the_delays_are_exact() {
         let policy = RetryPolicy { jitter: Jitter::Off, ..RetryPolicy::default() };
         let ms: Vec<u128> = (1..=6).map(|n| delay(&policy, n, 0.3).as_millis()).collect();

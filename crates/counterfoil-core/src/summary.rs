@@ -129,3 +129,16 @@ pub const STATES: [&str; 33] = [
 pub fn state_word(text: &str) -> Option<&'static str> {
     STATES.into_iter().find(|word| *word == text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_by_its_code() {
+        for kind in StreamKind::ALL {
+            assert_eq!(StreamKind::from_code(kind as u8), Some(kind));
+        }
+        assert_eq!((StreamKind::from_code(0), StreamKind::from_code(200)), (None, None));
+    }
+}

@@ -72,8 +72,11 @@ fn a_member_is_named_by_a_string() {
 }
 
 #[test]
-fn a_unit_struct_is_null() {
+fn structs_without_names_are_written() {
     #[derive(Serialize)]
     struct Nothing;
+    #[derive(Serialize)]
+    struct Both(u8, &'static str);
     assert_eq!(to_string(&[Nothing, Nothing]).unwrap(), "[null,null]");
+    assert_eq!(to_string(&Both(1, "b")).unwrap(), r#"[1,"b"]"#);
 }
