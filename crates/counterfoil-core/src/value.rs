@@ -69,6 +69,19 @@ mod tests {
         assert!(CanonicalJson::parse(&nested(DEPTH_MAX)).unwrap().to_value().is_array());
     }
 
+    /// From a ledger that others wrote.
+    #[test]
+    fn what_is_deeper_than_allowed_stands_as_its_text() {
+        for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
+            let mut value = super::value_of(&format!("{}1e400{}", open.repeat(DEPTH_MAX + 7), close.repeat(DEPTH_MAX + 7)));
+            let mut depth = 0;
+            while let Some(inner) = value.get_mut(0).map(std::mem::take).or_else(|| value.get_mut("a").map(std::mem::take)) {
+                (value, depth) = (inner, depth + 1);
+            }
+            assert_eq!((depth, value.as_str().map(|text| text.matches(open).count())), (DEPTH_MAX, Some(7)), "{open}");
+        }
+    }
+
     /// Such a text is stored as a string by whoever took it for JSON: nothing of it is lost, and nobody's stack is exhausted.
     #[test]
     fn what_is_too_deep_to_be_followed_is_no_json() {

@@ -9,6 +9,8 @@ use counterfoil_core::effect::{Facts, FoldError, How};
 use counterfoil_core::entry::{Claim, Ended, Finished, Late, LateOutcome, Opened, Probed, Verdict};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::ReceiptId;
+use counterfoil_core::run::ending::step_end;
+use counterfoil_core::run::entry::StepEnd;
 use counterfoil_core::{
     Caller, CanonicalJson, Effect, EffectKey, Entry, Failure, Fence, Json, State, Success, Tenant, Timestamp, ToolName, WorkerId, call,
     codec, summary,
@@ -700,4 +702,37 @@ fn a_doubt_is_looked_at_ever_more_rarely() {
     assert_eq!(after(u32::MAX, None, 1), after(40, None, 1), "up to a bound");
     assert_eq!(after(1, Some(AT.0 + 7_000_000), 1), first + Duration::from_secs(7), "from the last look on");
     assert_eq!(after(1, Some(0), 1), first, "and never from before the doubt");
+}
+
+#[test]
+fn what_an_effect_means_for_the_step_that_began_it() {
+    let ends = STATES.map(|(name, path)| {
+        let how = match step_end(&fold(path)) {
+            None => "",
+            Some(StepEnd::Done { undo: true, .. }) => "done, to be undone",
+            Some(StepEnd::Done { .. }) => "done",
+            Some(StepEnd::Failed { doubt: true, .. }) => "failed, perhaps",
+            Some(StepEnd::Failed { .. }) => "failed",
+            Some(StepEnd::Cancelled { doubt: true }) => "cancelled, perhaps",
+            Some(StepEnd::Cancelled { .. }) => "cancelled",
+        };
+        (name, how)
+    });
+    let ended: Vec<(&str, &str)> = ends.into_iter().filter(|(_, how)| !how.is_empty()).collect();
+    let expected = [
+        ("retrying", "failed"),
+        ("failed", "failed"),
+        ("done", "done"),
+        ("undoing", "done"),
+        ("undo_failed", "done, to be undone"),
+        ("undone", "done"),
+        ("cancelled", "cancelled, perhaps"),
+        ("cancelled, before it began", "cancelled"),
+        ("cancelled, and it acted", "cancelled, perhaps"),
+        ("retrying, its series over", "failed"),
+        ("done, one attempt unheard", "done"),
+        ("done, as a person said", "done"),
+        ("flushed", "failed"),
+    ];
+    assert_eq!(ended, expected);
 }
