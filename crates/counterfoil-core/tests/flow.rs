@@ -252,6 +252,20 @@ fn a_budget_admits_exactly_so_many() {
 }
 
 #[test]
+fn the_budget_of_the_whole_counts_what_is_inside_of_it() {
+    let steps = vec![scope("s", &["x"], None), act("b"), act("c")];
+    let mut trial = Trial(Flow::new(Arc::new(Plan::new(steps).unwrap()), Some(2), NOW));
+    assert!(trial.0.is_within(&path("x"), &path("s")) && trial.0.is_within(&path("s"), &path("s")));
+    assert!(!trial.0.is_within(&path("s"), &path("x")) && !trial.0.is_within(&path("b"), &path("s")));
+    for step in ["x", "b"] {
+        assert!(trial.0.admits_effect(&path(step)).is_ok(), "{step}");
+        trial.done(step);
+    }
+    let reached = trial.0.admits_effect(&path("c")).unwrap_err();
+    assert_eq!((reached.scope, reached.effects_max), (None, 2));
+}
+
+#[test]
 fn facts_that_cannot_be_are_refused() {
     let mut flow = Trial::new(vec![act("a"), act("b")]);
     let refused = |flow: &mut Trial, entry: RunEntry| flow.0.apply(&entry).unwrap_err().to_string();

@@ -125,3 +125,20 @@ fn size_and_depth_are_bounded() {
         .fold(act("inmost"), |inner, n| Draft { shape: Shape::Scope { body: vec![inner], effects_max: None }, ..act(&format!("d{n}")) });
     assert!(refused(vec![deep])[0].contains("9 steps deep"));
 }
+
+#[test]
+fn bounds_may_be_reached_and_not_passed() {
+    let many = |count: usize| (0..count).map(|n| act(&format!("s{n}"))).collect::<Vec<_>>();
+    assert!(Plan::new(many(STEPS_MAX)).is_ok());
+    assert_eq!(refused(many(STEPS_MAX + 3)).len(), 1, "it is said once");
+    let scope = |inner: Draft, n: usize| Draft { shape: Shape::Scope { body: vec![inner], effects_max: None }, ..act(&format!("d{n}")) };
+    assert!(Plan::new(vec![(0..7).fold(act("inmost"), scope)]).is_ok());
+    // Four maps around a step, each with `[4294967295].` behind its id: three times 48 + 13 bytes, once 13 and what is left, and 48.
+    let mapped = |outer: usize| {
+        let map = |inner: Draft, id: String| Draft { shape: Shape::Map { body: vec![inner], at_once: 1 }, ..act(&id) };
+        let ids = ["b", "c", "d"].map(|letter| letter.repeat(48)).into_iter().chain(["e".repeat(outer)]);
+        vec![ids.fold(act(&"a".repeat(48)), map)]
+    };
+    assert!(Plan::new(mapped(11)).is_ok());
+    assert!(refused(mapped(12))[0].contains("its path is 256 bytes long"), "{:?}", refused(mapped(12)));
+}

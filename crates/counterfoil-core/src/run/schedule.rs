@@ -311,6 +311,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_dealt_with_is_told() {
+        let before = schedule(CatchUp::Last, None);
+        let ticked = |what| Ticked { tick: at(10), at: at(11), what, missed_from: None };
+        let run = RunId::new("r").unwrap();
+        let after = before.after(ticked(Became::Started { run: run.clone() }), &Every(10));
+        assert_eq!((after.next, after.runs, after.last_run.clone()), (Some(at(20)), 1, Some(run.clone())));
+        assert_eq!(after.last, Some(ticked(Became::Started { run: run.clone() })));
+        let skipped = after.after(ticked(Became::Skipped { why: "one runs".into() }), &Every(10));
+        assert_eq!(
+            (skipped.runs, skipped.last_run, skipped.last),
+            (1, Some(run), Some(ticked(Became::Skipped { why: "one runs".into() })))
+        );
+        assert_eq!(CatchUp::ALL.map(CatchUp::word), ["none", "last", "all"]);
+        assert_eq!(Overlap::ALL.map(Overlap::word), ["skip", "wait", "allow"]);
+        let standings = [Standing::Active, Standing::Paused { why: String::new() }, Standing::Removed { why: String::new() }];
+        assert_eq!(standings.map(|standing| standing.word()), ["active", "paused", "removed"]);
+    }
+
+    #[test]
     fn what_is_missed_is_caught_up_with_as_the_terms_say() {
         for policy in CatchUp::ALL {
             check(policy, None, 9, Turn::NotDue);
