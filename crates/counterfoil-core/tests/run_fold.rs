@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use counterfoil_core::effect::WorldSemantics;
 use counterfoil_core::ids::{Digest32, Fence, WorkflowName};
+use counterfoil_core::run::confirm::Judgement;
 use counterfoil_core::run::entry::{Awaited, Began, By, RunEnd, Signalled, Started, StepEnd, Undone};
 use counterfoil_core::run::{APPROVAL, OWNER_LEASE, Run, RunEntry, RunFoldError, RunState, entry_word, is_run, word};
 use counterfoil_core::{Caller, CanonicalJson, Failure, Json, RunId, StepPath, Tenant, Timestamp, ToolName, WorkerId, codec};
@@ -284,4 +285,19 @@ fn entries_are_known_by_their_words() {
     assert!(!is_run(r#"1[{"claimed":{}}]"#) && !is_run("1[]") && !is_run(""));
     let words = [Undone::Undone, Undone::NothingToUndo, Undone::Skipped { by: "ada".into(), why: "why".into() }];
     assert_eq!(words.map(|how| how.word()), ["undone", "nothing_to_undo", "skipped"]);
+}
+
+#[test]
+fn a_judgement_has_a_word() {
+    let all = [Judgement::Agrees, Judgement::Warned, Judgement::AsksAgain, Judgement::NeedsPerson, Judgement::Fails];
+    assert_eq!(all.map(Judgement::word), ["agrees", "warned", "asks_again", "needs_person", "failed"]);
+    assert_eq!(all.map(Judgement::holds_up), [false, false, true, true, false]);
+}
+
+#[test]
+fn a_run_that_is_undone_before_it_ends_stays_with_its_owner() {
+    let undoing = [began("a", effect(false)), ended("a", done(true)), owned(3, "w", 1), undo(None, &["a"]), undone("a")];
+    assert_eq!(fold(&undoing).owner.map(|owner| owner.fence), Some(Fence(1)));
+    let two = [completed(), undo(None, &["a", "b"]), owned(5, "w", 1), undone("a")];
+    assert_eq!(fold(&two).owner.map(|owner| owner.fence), Some(Fence(1)), "there is more to undo");
 }

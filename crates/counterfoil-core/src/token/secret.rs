@@ -143,6 +143,12 @@ mod tests {
     }
 
     #[test]
+    fn an_id_is_shown_as_it_is_read() {
+        let id: TokenId = "0123456789abcdef".repeat(8)[..ID_DIGITS].parse().unwrap();
+        assert_eq!((format!("{id}"), format!("{id:?}")), (id.to_string(), "0123456789abcdef".repeat(8)[..ID_DIGITS].to_owned()));
+    }
+
+    #[test]
     fn nothing_shows_it_but_reveal() {
         let secret = secret();
         for shown in [format!("{secret}"), format!("{secret:?}"), format!("{:#?}", Some(&secret)), format!("{secret:>100}")] {
