@@ -106,9 +106,11 @@ impl Runtime {
             State::Undoing { undo, .. } => {
                 let undoing = self.inner.ledger.load(*undo).await?;
                 let attempts_max = self.undo_attempts(&effect).await?;
+                // Another worker may be in the middle of an attempt: what may still happen is not judged.
+                let open = undoing.doubtful() || matches!(undoing.state, State::Running(_));
                 match error {
                     // What keeps it away may do so for ever: it has been tried as often as it may.
-                    Some(error) if undoing.attempts >= attempts_max && !undoing.doubtful() => {
+                    Some(error) if undoing.attempts >= attempts_max && !open => {
                         Ok(Unwound::Dealt(Err(Failure { retriable: true, ..Failure::new(error.code, error.message) })))
                     }
                     _ if undoing.doubtful() => Ok(held(look_at_doubt(&undoing, now), *undo, "it is not known whether the undo happened")),
