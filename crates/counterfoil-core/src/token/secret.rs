@@ -144,8 +144,9 @@ mod tests {
 
     #[test]
     fn an_id_is_shown_as_it_is_read() {
-        let id: TokenId = "0123456789abcdef".repeat(8)[..ID_DIGITS].parse().unwrap();
-        assert_eq!((format!("{id}"), format!("{id:?}")), (id.to_string(), "0123456789abcdef".repeat(8)[..ID_DIGITS].to_owned()));
+        let text = &"0123456789abcdef"[..ID_DIGITS];
+        let id: TokenId = text.parse().unwrap();
+        assert_eq!((format!("{id}").as_str(), format!("{id:?}").as_str()), (text, text));
     }
 
     #[test]

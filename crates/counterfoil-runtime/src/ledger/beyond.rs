@@ -10,13 +10,11 @@ pub async fn beyond<E, F: Future<Output = Result<History, E>>>(known: Version, m
     let mut reach = if known == Version(0) { Reach::Whole } else { Reach::Newest(1) };
     loop {
         let History { version, mut records, .. } = load(reach).await?;
-        let missing = version.0.saturating_sub(known.0);
-        let first = records.first().map_or(u64::MAX, |record| record.version.0);
-        if missing == 0 || records.is_empty() || first <= known.0 + 1 {
+        if records.first().is_none_or(|first| first.version <= known.next()) {
             records.retain(|record| record.version > known);
             return Ok(records);
         }
-        reach = u32::try_from(missing).map_or(Reach::Whole, Reach::Newest);
+        reach = u32::try_from(version.0 - known.0).map_or(Reach::Whole, Reach::Newest);
     }
 }
 
