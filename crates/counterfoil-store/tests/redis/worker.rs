@@ -21,6 +21,14 @@ pub struct Account {
     pub perhaps_not_there: u64,
 }
 
+impl Account {
+    /// What was not there at the look after it, and came then.
+    fn arrived_late(&mut self) {
+        self.perhaps_not_there -= 1;
+        self.perhaps_there += 1;
+    }
+}
+
 impl std::ops::Add for Account {
     type Output = Self;
     fn add(self, other: Self) -> Self {
@@ -40,7 +48,8 @@ pub async fn work(number: u64, store: Arc<Redis>, witness: Arc<Redis>, stop: Arc
     // What was sent may still be on its way to Redis when its sender has long given up, and arrive after another look.
     let mut on_its_way = false;
     let streams = move || (0..STREAMS).map(move |place| number * STREAMS + place);
-    while !stop.load(Ordering::Relaxed) {
+    // Whoever stops with something on its way would not know what to find: one more append tells.
+    while on_its_way || !stop.load(Ordering::Relaxed) {
         match append(&store, streams().map(|stream| write(stream, version)).collect()).await {
             Ok(_) => {
                 account.acknowledged += 1;
@@ -58,14 +67,19 @@ pub async fn work(number: u64, store: Arc<Redis>, witness: Arc<Redis>, stop: Arc
                     (Written::Perhaps, Some(1)) => {
                         account.perhaps_there += 1;
                         version += 1;
+                        on_its_way = false;
+                    }
+                    (Written::No, Some(1)) if on_its_way => {
+                        account.arrived_late();
+                        version += 1;
+                        on_its_way = false;
                     }
                     (written, _) => panic!("worker {number}: {written:?} written after {version}, and there are {}", there.version.0),
                 }
             }
             Err(AppendError::Conflict { streams }) if on_its_way && streams.len() as u64 == STREAMS => {
                 assert_eq!(loaded(&witness, number * STREAMS).await.version.0, version + 1, "worker {number}");
-                account.perhaps_not_there -= 1;
-                account.perhaps_there += 1;
+                account.arrived_late();
                 version += 1;
                 on_its_way = false;
             }
