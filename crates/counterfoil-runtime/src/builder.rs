@@ -14,6 +14,7 @@ use crate::fresh::Fresh;
 use crate::ledger::Ledger;
 use crate::liveness::Liveness;
 use crate::mode::{Configured, Mode};
+use crate::novelty::Novelty;
 use crate::runtime::Runtime;
 
 /// Where work is done that may hold up the thread it is done on: the ledger's appends, and looks at much of it.
@@ -46,6 +47,7 @@ pub struct Builder {
     threads: Threads,
     fresh: Fresh,
     receipts: Receipts,
+    novelty: Novelty,
 }
 
 impl Builder {
@@ -62,6 +64,7 @@ impl Builder {
             threads: Threads::default(),
             fresh: Fresh::new(),
             receipts: Receipts::default(),
+            novelty: Novelty::after(Novelty::ENOUGH),
         }
     }
 
@@ -115,6 +118,13 @@ impl Builder {
         self
     }
 
+    /// After so many keys in a row that were new the next is not looked up before it is claimed. 0: none is; for a simulator, which is to see wrong
+    /// guesses.
+    pub fn guess_after(mut self, new_keys: u32) -> Self {
+        self.novelty = Novelty::after(new_keys);
+        self
+    }
+
     pub fn build(self) -> std::io::Result<Runtime> {
         let liveness = match &self.workers_dir {
             Some(dir) => Liveness::announce(dir, &self.worker)?,
@@ -127,7 +137,7 @@ impl Builder {
             ledger.wakeups().hears();
             tokio::spawn(listen(heard, Arc::downgrade(&ledger)));
         }
-        Ok(Runtime::assemble(ledger, self.clock, liveness, self.configured, fresh))
+        Ok(Runtime::assemble(ledger, self.clock, liveness, self.configured, fresh, self.novelty))
     }
 }
 

@@ -49,7 +49,27 @@ impl Inner {
     }
 
     /// The loop. Everything that happens to an effect, live or recovered, happens here.
-    pub(crate) async fn drive(&self, task: &mut Task, mut effect: Effect) -> Result<(Effect, Ending), LedgerError> {
+    pub(crate) async fn drive(&self, task: &mut Task, effect: Effect) -> Result<(Effect, Ending), LedgerError> {
+        match self.go_on(task, effect).await {
+            // Taken for new, and then not begun: what the ledger has of it may be the answer.
+            Ok(_) | Err(LedgerError::Store(StoreError::Unavailable { written: Written::No, .. })) if task.guessed => {
+                let effect = self.looked_up(task).await?;
+                Box::pin(self.go_on(task, effect)).await
+            }
+            driven => driven,
+        }
+    }
+
+    /// The effect as it is, after it was taken for new or somebody was faster.
+    async fn looked_up(&self, task: &mut Task) -> Result<Effect, LedgerError> {
+        let effect = self.ledger.load(task.key).await?;
+        if std::mem::take(&mut task.guessed) {
+            self.novelty.saw(effect.version == 0);
+        }
+        Ok(effect)
+    }
+
+    async fn go_on(&self, task: &mut Task, mut effect: Effect) -> Result<(Effect, Ending), LedgerError> {
         loop {
             if let Some(held) = task.held.take() {
                 effect = self.attempt(task, effect.sent_key(), held).await?;
@@ -103,7 +123,7 @@ impl Inner {
             effect = match step {
                 Ok(effect) => effect,
                 // Someone else wrote first: look again and decide anew.
-                Err(LedgerError::Conflict) => self.ledger.load(task.key).await?,
+                Err(LedgerError::Conflict) => self.looked_up(task).await?,
                 Err(error) => return Err(error),
             };
         }
@@ -193,6 +213,8 @@ impl Inner {
         let policy = &task.tool.policy;
         task.series.attempts += 1;
         task.unrecorded = true;
+        // Its claim is durable: it was.
+        task.guessed = false;
         let alive = self.heartbeat.watch(&permit);
         let trace = task.trace.as_ref().map(|within| self.fresh.below(within));
         let span = trace::attempt_span(attempt.number, attempt.fence, task.trace.as_ref(), trace.as_ref());

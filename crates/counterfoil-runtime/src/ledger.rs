@@ -159,6 +159,11 @@ impl Ledger {
         self.group.depth()
     }
 
+    /// The last append failed, and none has succeeded since.
+    pub fn failing(&self) -> bool {
+        self.group.failing()
+    }
+
     pub fn worker(&self) -> &WorkerId {
         &self.worker
     }

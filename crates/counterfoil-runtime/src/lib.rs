@@ -24,6 +24,7 @@ pub mod lend;
 pub mod liveness;
 pub mod log;
 pub mod mode;
+mod novelty;
 pub mod observe;
 pub mod operate;
 mod patience;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use counterfoil_core::call::{Family, Identity, MissingKeyArgument};
 use counterfoil_core::effect::State;
+use counterfoil_core::policy::Limits;
 use counterfoil_core::redact::{Salt, redact_args};
 use counterfoil_core::retry::Series;
 use counterfoil_core::summary::StreamKind;
@@ -29,6 +30,7 @@ use crate::ledger::{Glance, Ledger, LedgerError, plain_summary};
 use crate::lend::Lending;
 use crate::liveness::Liveness;
 use crate::mode::{Configured, Mode, Modes};
+use crate::novelty::Novelty;
 use crate::observe::{Meters, Served, ToolMeters};
 use crate::registry::{Registered, Registry};
 use crate::reports::Reports;
@@ -55,6 +57,7 @@ pub(crate) struct Inner {
     pub meters: Arc<Meters>,
     pub reports: Reports,
     pub fresh: Arc<Fresh>,
+    pub novelty: Novelty,
     pub salt: OnceCell<Salt>,
     /// Whether a call that comes without a trace begins one.
     begins_traces: AtomicBool,
@@ -79,6 +82,8 @@ pub(crate) struct Task {
     pub key: EffectKey,
     /// The newest generation of a family of equal calls, and its stream's version.
     pub family: Option<(Family, Version)>,
+    /// The effect was taken for new, and the ledger has not shown yet whether it is.
+    pub guessed: bool,
     pub series: Series,
     /// How long to wait for someone else.
     pub wait_until: Timestamp,
@@ -134,6 +139,7 @@ impl Task {
             stored,
             key,
             family: None,
+            guessed: false,
             runnable: true,
             awaited: true,
             unrecorded: false,
@@ -146,6 +152,13 @@ impl Task {
             held: None,
         })
     }
+
+    /// Whether its first claim may be tried before it is known that there is none: where nothing else must be asked or taken for a claim that a repeat
+    /// of the call would not need.
+    fn may_be_guessed(&self) -> bool {
+        let tool = &self.tool;
+        tool.approval.is_none() && tool.subject.is_none() && self.veil.is_none() && tool.policy.limits == Limits::default()
+    }
 }
 
 impl Runtime {
@@ -155,6 +168,7 @@ impl Runtime {
         liveness: Liveness,
         configured: Configured,
         fresh: Arc<Fresh>,
+        novelty: Novelty,
     ) -> Self {
         let meters = Arc::new(Meters::new());
         let gates = Gates::new(ledger.clone(), clock.clone(), meters.clone());
@@ -172,6 +186,7 @@ impl Runtime {
             meters,
             reports: Reports::default(),
             fresh,
+            novelty,
             salt: OnceCell::new(),
             begins_traces: AtomicBool::new(false),
             definitions: Definitions::default(),
@@ -273,7 +288,7 @@ impl Runtime {
             Err(answer) => return (*answer).into(),
         };
         task.trace = trace;
-        let effect = match self.look(&task, mode).await {
+        let effect = match self.look(&mut task, mode).await {
             Ok(Glance::Whole(effect)) => effect,
             Ok(Glance::Settled(settled)) => return Told::replayed(Answer::replayed(task.key, settled.done)),
             Err(error) => return ledger_answer(&error, None).into(),
@@ -300,13 +315,19 @@ impl Runtime {
     }
 
     /// `Settled` only where its recorded result is the answer.
-    async fn look(&self, task: &Task, mode: Mode) -> Result<Glance, LedgerError> {
-        let ledger = &self.inner.ledger;
+    async fn look(&self, task: &mut Task, mode: Mode) -> Result<Glance, LedgerError> {
+        let Inner { ledger, novelty, .. } = &*self.inner;
         // Whether a window is over, or what shadow mode lets through, depends on more than the result.
         if task.family.is_some() || mode == Mode::Shadow {
             return ledger.load(task.key).await.map(Glance::Whole);
         }
-        match ledger.glance(task.key).await? {
+        if novelty.is_likely() && task.may_be_guessed() && !ledger.failing() {
+            task.guessed = true;
+            return Ok(Glance::Whole(Effect::absent(task.key)));
+        }
+        let glance = ledger.glance(task.key).await?;
+        novelty.saw(matches!(&glance, Glance::Whole(effect) if effect.version == 0));
+        match glance {
             Glance::Settled(settled) if !settled.replays(&task.fingerprint, self.inner.clock.now()) => {
                 ledger.load(task.key).await.map(Glance::Whole)
             }

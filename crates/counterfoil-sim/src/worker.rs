@@ -47,6 +47,10 @@ impl Worker {
             let clock = Arc::new(SimClock { hub: hub.clone(), life, started, born, error });
             let mut builder =
                 Builder::new(store).clock(clock).worker(WorkerId::new(&format!("w{life}"))?).threads(Threads::None).seed(seed);
+            // Some take every key for new, some after a few that were, some as in life.
+            if let Some(after) = [Some(0), Some(1), Some(3), None][(seed % 4) as usize] {
+                builder = builder.guess_after(after);
+            }
             if let Some(heard) = heard {
                 builder = builder.heard(heard);
             }

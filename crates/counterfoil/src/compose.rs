@@ -128,9 +128,19 @@ pub fn workers_dir(ledger: &Path) -> PathBuf {
     name.into()
 }
 
+/// A runtime on an opened store, as that store wants it.
+pub fn builder(opened: &Opened) -> Builder {
+    let builder = Builder::new(opened.store.clone());
+    match &opened.kind {
+        Kind::Memory | Kind::Sqlite(_) => builder,
+        Kind::Postgres(postgres) => builder.clock(postgres.clock()).heard(postgres.heard()),
+        Kind::Redis(redis) => builder.clock(redis.clock()).heard(redis.heard()),
+    }
+}
+
 /// A runtime on an opened store, with the tools of a config. Must be called inside a Tokio runtime.
 pub fn runtime(opened: &Opened, config: &Config) -> Result<Runtime, ComposeError> {
-    let mut builder = Builder::new(opened.store.clone()).mode(config.mode);
+    let mut builder = builder(opened).mode(config.mode);
     for spec in &config.tools {
         if let Some(mode) = spec.mode {
             builder = builder.tool_mode(spec.name.clone(), mode);
@@ -139,11 +149,6 @@ pub fn runtime(opened: &Opened, config: &Config) -> Result<Runtime, ComposeError
     if let Some(dir) = &opened.workers_dir {
         builder = builder.workers_dir(dir);
     }
-    builder = match &opened.kind {
-        Kind::Memory | Kind::Sqlite(_) => builder,
-        Kind::Postgres(postgres) => builder.clock(postgres.clock()).heard(postgres.heard()),
-        Kind::Redis(redis) => builder.clock(redis.clock()).heard(redis.heard()),
-    };
     let runtime = builder.build().map_err(|source| {
         let path = opened.workers_dir.as_deref().unwrap_or(Path::new("")).display().to_string();
         ComposeError::Workers { path, source }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use counterfoil::compose::{self, Volatile};
 use counterfoil_core::{Policy, Tenant, ToolName};
-use counterfoil_runtime::{Builder, FnTool, Invocation, Registered};
+use counterfoil_runtime::{FnTool, Invocation, Registered};
 use counterfoil_server::app::{App, Limits};
 use counterfoil_server::guard::{Guard, Hosts};
 use counterfoil_server::requests::Requests;
@@ -55,7 +55,7 @@ struct Report {
 /// The child: a server on a free port, until its stdin ends.
 pub async fn server(store: &str) -> anyhow::Result<Exit> {
     let opened = compose::open_store(store, Volatile::Allowed).await?;
-    let mut builder = Builder::new(opened.store.clone());
+    let mut builder = compose::builder(&opened);
     if let Some(dir) = &opened.workers_dir {
         builder = builder.workers_dir(dir);
     }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use counterfoil::compose::Opened;
+use counterfoil::compose::{self, Opened};
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::{Call, Caller, CanonicalJson, EffectKey, Policy, Tenant, ToolName};
-use counterfoil_runtime::{Builder, FnTool, Invocation, Receipts, Registered, Runtime, Status};
+use counterfoil_runtime::{FnTool, Invocation, Receipts, Registered, Runtime, Status};
 
 /// Callers while filling.
 const FILL_CALLERS: usize = 1024;
@@ -53,7 +53,7 @@ impl Tally {
 
 impl Load {
     pub async fn new(opened: &Opened, receipts: Receipts) -> anyhow::Result<Self> {
-        let runtime = Builder::new(opened.store.clone()).receipts(receipts).build()?;
+        let runtime = compose::builder(opened).receipts(receipts).build()?;
         let noop = FnTool::new(|call: Invocation| async move { Ok(result(&call.key)) });
         runtime.register(Registered::new(ToolName::new("bench")?, noop, Policy::default()));
         // Each benchmark has keys of its own, also on a ledger that another one filled.

@@ -12,7 +12,7 @@ use counterfoil_core::{Caller, CanonicalJson, Policy, RunId, Tenant, ToolName};
 use counterfoil_runtime::engine::operate::Heard;
 use counterfoil_runtime::engine::{NewRun, RunBeside};
 use counterfoil_runtime::workflow::Workflow;
-use counterfoil_runtime::{Builder, FnTool, Invocation, Registered, Runtime};
+use counterfoil_runtime::{FnTool, Invocation, Registered, Runtime};
 use serde::Serialize;
 
 use super::load::{self, Load, Tally};
@@ -47,7 +47,7 @@ pub async fn sleeping(global: &Global, args: &BenchArgs, count: usize) -> anyhow
     let folder = Folder::new(args.dir.as_deref())?;
     let url = global.store.clone().unwrap_or_else(|| format!("sqlite:{}", folder.path.join("bench.db").display()));
     let opened = compose::open_store(&url, Volatile::Allowed).await?;
-    let runtime = Builder::new(opened.store.clone()).build()?;
+    let runtime = compose::builder(&opened).build()?;
     let workflow = Arc::new(Workflow::parse("workflow: nap\nsteps:\n  - { id: nap, sleep: 1d }\n", "nap.yaml")?);
     let next = Arc::new(AtomicU64::new(0));
     let starters: Vec<_> = (0..64)
@@ -146,7 +146,7 @@ struct Bench {
 
 impl Bench {
     fn new(opened: &compose::Opened, steps: usize) -> anyhow::Result<Self> {
-        let runtime = Builder::new(opened.store.clone()).build()?;
+        let runtime = compose::builder(opened).build()?;
         let made: Arc<Mutex<Vec<Instant>>> = Arc::default();
         let times = made.clone();
         let noop = FnTool::new(move |call: Invocation| {
@@ -195,7 +195,7 @@ impl Bench {
     async fn load_ms(&self, opened: &compose::Opened) -> anyhow::Result<Option<u64>> {
         let newest = self.next.load(Ordering::Relaxed).checked_sub(1);
         let Some(newest) = newest.filter(|_| self.steps >= 2 * SAMPLE) else { return Ok(None) };
-        let other = Builder::new(opened.store.clone()).build()?;
+        let other = compose::builder(opened).build()?;
         let started = Instant::now();
         let (run, _) = other.run_facts(&Tenant::new("bench")?, &RunId::new(&format!("run-{newest:x}"))?).await?;
         ensure!(run.order.len() == self.steps, "the run is not whole: {} steps", run.order.len());
