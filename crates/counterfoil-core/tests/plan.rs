@@ -87,6 +87,11 @@ fn mistakes_name_the_step_and_come_all_at_once() {
         vec![after("a", &["c"]), act("b"), act("c"), after("me", &["me"])],
         &[r#"step "a": it waits for itself: a needs c needs b needs a"#, r#"step "me": it waits for itself: me needs me"#],
     );
+    // The way round leads only over what waits.
+    check(
+        vec![act("free"), after("b", &["free", "c"]), after("c", &["free", "b"])],
+        &[r#"step "b": it waits for itself: b needs c needs b"#],
+    );
     // What only waits for a cycle is no cycle, and is not told of.
     check(vec![after("a", &["b"]), after("b", &["a"]), act("c"), act("d")], &[r#"step "a": it waits for itself: a needs b needs a"#]);
     check(

@@ -1,11 +1,15 @@
 //! What a run is after its entries: its state in one word, when to look at it, what is to be undone, who takes which signal; and what cannot follow.
 //!
-//! Of a run without a plan: what a plan adds is `flow.rs`'s.
+//! Mostly of a run without a plan: what a plan adds is `flow.rs`'s.
+
+use std::sync::Arc;
 
 use counterfoil_core::effect::WorldSemantics;
 use counterfoil_core::ids::{Digest32, Fence, WorkflowName};
 use counterfoil_core::run::confirm::Judgement;
 use counterfoil_core::run::entry::{Awaited, Began, By, RunEnd, Signalled, Started, StepEnd, Undone};
+use counterfoil_core::run::flow::{Flow, Progress};
+use counterfoil_core::run::plan::{Draft, OnFailure, Plan, Shape};
 use counterfoil_core::run::{APPROVAL, OWNER_LEASE, Run, RunEntry, RunFoldError, RunState, entry_word, is_run, word};
 use counterfoil_core::{Caller, CanonicalJson, Failure, Json, RunId, StepPath, Tenant, Timestamp, ToolName, WorkerId, codec};
 
@@ -297,4 +301,34 @@ fn a_run_that_is_undone_before_it_ends_stays_with_its_owner() {
     assert_eq!(fold(&undoing).owner.map(|owner| owner.fence), Some(Fence(1)));
     let two = [completed(), undo(None, &["a", "b"]), owned(5, "w", 1), undone("a")];
     assert_eq!(fold(&two).owner.map(|owner| owner.fence), Some(Fence(1)), "there is more to undo");
+}
+
+/// Two scopes that fail and let the run go on: each is let go when what it did is undone, and not when the other is.
+#[test]
+fn a_scope_waits_for_its_own_undoing() {
+    let act =
+        |id: &str| Draft { id: id.into(), needs: None, shape: Shape::Act, ways: Vec::new(), on_failure: OnFailure::Fail, timeout: None };
+    let scope = |id: &str, steps: [&str; 2]| Draft {
+        needs: Some(Vec::new()),
+        shape: Shape::Scope { body: steps.map(act).into(), effects_max: None },
+        on_failure: OnFailure::Continue,
+        ..act(id)
+    };
+    let plan = Plan::new(vec![scope("one", ["a", "b"]), scope("two", ["c", "d"])]).unwrap();
+    let mut run = Run::new(Arc::new(started()), Some(Flow::new(Arc::new(plan), None, at(0))));
+    run.recorded();
+    for (committed, failing) in [("a", "b"), ("c", "d")] {
+        let step = |step| began(step, effect(false));
+        for entry in [step(committed), ended(committed, done(true)), step(failing), ended(failing, failed(false, false))] {
+            run.note(&entry).unwrap();
+        }
+    }
+    let undoing = |run: &Run| ["one", "two"].map(|scope| run.flow().unwrap().progress(&path(scope)) == Some(Progress::Undoing));
+    assert_eq!(undoing(&run), [true, true]);
+    for entry in [undo(Some("one"), &["a"]), undo(Some("two"), &["c"]), undone("c")] {
+        run.note(&entry).unwrap();
+    }
+    assert_eq!(undoing(&run), [true, false]);
+    run.note(&undone("a")).unwrap();
+    assert_eq!(undoing(&run), [false, false]);
 }

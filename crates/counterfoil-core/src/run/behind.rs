@@ -61,3 +61,36 @@ impl Behind {
         self.rows[from.0 as usize].iter().zip(&several.0).any(|(row, word)| row & word != 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longer than a word of bits, and than two.
+    const STEPS: u32 = 150;
+
+    fn step(number: u32) -> NodeId {
+        NodeId(number)
+    }
+
+    #[test]
+    fn of_a_chain_every_step_has_behind_itself_those_before_it() {
+        let order: Vec<NodeId> = (0..STEPS).map(step).collect();
+        let behind = Behind::new(order.clone(), &order, |node| node.0.checked_sub(1).map(NodeId));
+        for (from, to) in (0..STEPS).flat_map(|from| (0..STEPS).map(move |to| (from, to))) {
+            assert_eq!(behind.reaches(step(from), step(to)), to <= from, "from {from} to {to}");
+        }
+        let some = behind.several([step(70), step(140)]);
+        for from in 0..STEPS {
+            assert_eq!(behind.reaches_any(step(from), &some), from >= 70, "from {from}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_of_what_was_not_asked_for() {
+        let order: Vec<NodeId> = (0..3).map(step).collect();
+        let behind = Behind::new([step(1)], &order, |node| node.0.checked_sub(1).map(NodeId));
+        let reached: Vec<bool> = (0..3).map(|to| behind.reaches(step(2), step(to))).collect();
+        assert_eq!(reached, [false, true, false]);
+    }
+}
