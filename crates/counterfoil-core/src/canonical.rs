@@ -562,6 +562,12 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn json_is_shown_as_it_is() {
+        let json = Json::parse(r#"{"b":1, "a":null}"#).unwrap();
+        assert_eq!((format!("{json:?}"), json.to_string()), (json.as_str().to_owned(), json.as_str().to_owned()));
+    }
+
+    #[test]
     fn canonical_forms() {
         let check = |text: &str, expected: &str| assert_eq!(canonicalize(text).unwrap(), expected, "{text}");
         check(r#" { "b" : 1 , "a" : [ { "d" : 1, "c" : 2 } , null ] } "#, r#"{"a":[{"c":2,"d":1},null],"b":1}"#);

@@ -197,6 +197,10 @@ mod tests {
     }
 
     fn effect(entries: impl IntoIterator<Item = Entry>) -> Effect {
+        opened(false, entries)
+    }
+
+    fn opened(lent: bool, entries: impl IntoIterator<Item = Entry>) -> Effect {
         let opened = Entry::Opened(Opened {
             at: NOW,
             tenant: Tenant::new("acme").unwrap(),
@@ -208,7 +212,7 @@ mod tests {
             step: None,
             redacted: false,
             settles: true,
-            lent: false,
+            lent,
             retain_ms: 1000,
         });
         let mut effect = Effect::absent(Digest32::of(b"key"));
@@ -287,6 +291,11 @@ mod tests {
             from(&effect([claimed(), lost(seconds(15))])),
             seconds(20),
             "nothing is sent later than a third of the lease after the claim"
+        );
+        assert_eq!(
+            from(&opened(true, [claimed(), lost(seconds(15))])),
+            seconds(25),
+            "a client may have sent it as long as it had its permit"
         );
         let unknown = |sent| finished(Ended::Unknown { failure: later(), not_before: NOW, sent });
         assert_eq!(from(&effect([claimed(), unknown(Some(seconds(3)))])), seconds(13), "whoever sent it said when");

@@ -471,6 +471,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_are_in_the_order_of_their_texts_and_digests_are_their_bytes() {
+        let names = ["a", "b", "ab"].map(|text| Tenant::new(text).unwrap());
+        assert!(names[0] < names[1] && names[2] < names[1] && names[0] < names[2]);
+        assert_eq!(Digest32([7; 32]).as_bytes(), &[7; 32]);
+    }
+
+    #[test]
     fn names_say_what_is_wrong() {
         let check = |text: &str, expected: &str| {
             assert_eq!(CallKey::new(text).unwrap_err().to_string(), expected);

@@ -265,6 +265,11 @@ mod tests {
     }
 
     #[test]
+    fn a_salt_is_never_shown() {
+        assert_eq!(format!("{:?}", Salt([7; 32])), "Salt(…)");
+    }
+
+    #[test]
     fn a_secret_leaves_only_its_salted_digest() {
         let out = redacted(r#"{"card":{"number":"4242","name":"x"},"cents":5}"#, "card.number", 1);
         assert!(!out.contains("4242"), "{out}");

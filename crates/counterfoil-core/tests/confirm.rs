@@ -178,6 +178,22 @@ fn only_a_run_that_was_left_in_the_middle_is_taken_over() {
 }
 
 #[test]
+fn it_is_counted_how_often_in_a_row_the_world_could_not_be_asked() {
+    let mut run = run(true);
+    let unasked = || RunEntry::Confirmed(confirmed(vec![check(OnDrift::Strict, unavailable())]));
+    let asked = || RunEntry::Confirmed(confirmed(vec![check(OnDrift::Strict, Finding::Verified)]));
+    note(&mut run, owned("w2", 2));
+    let counted: Vec<u32> = [unasked(), unasked(), unasked(), asked(), unasked()]
+        .into_iter()
+        .map(|entry| {
+            note(&mut run, entry);
+            run.asked_again
+        })
+        .collect();
+    assert_eq!(counted, [1, 2, 3, 0, 1]);
+}
+
+#[test]
 fn a_strict_mismatch_and_a_persons_no_fail_the_run() {
     for plan in [true, false] {
         let mut strict = run(plan);

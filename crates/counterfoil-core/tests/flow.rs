@@ -233,6 +233,29 @@ fn time_is_up_for_a_step_and_for_what_is_inside_it() {
 }
 
 #[test]
+fn a_step_that_is_stopped_has_no_time_any_more() {
+    let mut flow = Trial::new(vec![Draft { timeout: Some(Duration::from_secs(5)), ..act("a") }, act("b")]);
+    assert!(!flow.0.is_closing());
+    flow.begin("a");
+    assert!(flow.0.next_deadline().is_some());
+    flow.0.apply(&cancel(Some("a"))).unwrap();
+    assert_eq!((flow.stopping(), flow.0.next_deadline()), ("a".into(), None));
+    flow.0.apply(&cancel(None)).unwrap();
+    assert!(flow.0.is_closing());
+}
+
+#[test]
+fn a_scope_that_is_cancelled_is_undone_first_where_that_was_asked_for() {
+    for undo in [false, true] {
+        let mut flow = Trial::new(vec![scope("s", &["a", "b"], None), after("z", &["s"])]);
+        flow.done("a");
+        let step = Some(path("s"));
+        flow.0.apply(&RunEntry::CancelAsked { at: NOW, by: "ada".into(), why: "enough".into(), step, undo }).unwrap();
+        assert_eq!(flow.fate("s"), if undo { "undoing" } else { "cancelled" });
+    }
+}
+
+#[test]
 fn a_budget_admits_exactly_so_many() {
     let branches = (0..50).map(|n| vec![act(&format!("s{n}"))]).collect();
     let body = vec![inside("p", Shape::Parallel { join: Join::All, branches })];

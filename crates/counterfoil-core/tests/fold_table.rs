@@ -554,6 +554,14 @@ fn a_probe_or_a_person_names_the_attempt_that_was_in_doubt() {
 }
 
 #[test]
+fn what_a_probe_showed_not_to_have_happened_may_be_tried_again() {
+    let State::Retrying(failed) = &fold(&["opened", "claimed 3", "lost 3", "probed did_not_happen"]).state else {
+        panic!("it is tried again")
+    };
+    assert_eq!((failed.failure.code.as_str(), failed.failure.retriable, failed.attempt), ("did_not_happen", true, 1));
+}
+
+#[test]
 fn approved_and_runnable_is_due_at_once_and_redacted_waits_for_its_caller() {
     let due = |redacted: bool, lent: bool| {
         let mut effect = Effect::absent(key());

@@ -53,6 +53,13 @@ fn a_way_leaves_out_what_only_others_name_and_nothing_that_follows_what_runs() {
 }
 
 #[test]
+fn a_plan_has_its_steps_in_the_order_in_which_they_are_written() {
+    let plan = Plan::new(vec![act("a"), parallel("p", Join::All, vec![vec![act("x")]]), act("b")]).unwrap();
+    let nodes: Vec<(u32, String)> = plan.nodes().map(|(id, node)| (id.0, node.id.to_string())).collect();
+    assert_eq!(nodes, [(0, "a".into()), (1, "p".into()), (2, "x".into()), (3, "b".into())]);
+}
+
+#[test]
 fn what_is_before_a_step_is_known_also_from_inside() {
     let inner = vec![act("x"), act("y")];
     let each = Draft { shape: Shape::Map { body: vec![act("i")], at_once: 2 }, ..act("each") };

@@ -332,3 +332,15 @@ fn a_scope_waits_for_its_own_undoing() {
     run.note(&undone("a")).unwrap();
     assert_eq!(undoing(&run), [false, false]);
 }
+
+/// What is undone for a scope is undone for the run around it too.
+#[test]
+fn an_undone_step_counts_for_all_who_wait_for_it() {
+    let committed = [began("a", effect(false)), ended("a", done(true)), began("b", effect(false)), ended("b", done(true))];
+    let both = [&committed[..], &[undo(Some("s"), &["a"]), undo(None, &["a", "b"])]].concat();
+    assert!(fold(&both).saga().is_some());
+    let scope_over = fold(&[&both[..], &[undone("a")]].concat());
+    assert_eq!(scope_over.saga().and_then(|saga| saga.scope.clone()), None, "what is left is the run's");
+    assert!(scope_over.saga().is_some());
+    assert!(fold(&[&both[..], &[undone("a"), undone("b")]].concat()).saga().is_none());
+}
