@@ -632,6 +632,8 @@ mod tests {
         assert_eq!(canonicalize(&"[".repeat(10_000)).unwrap_err(), CanonicalError::TooDeep { at: DEPTH_MAX });
         let large = format!("\"{}\"", "x".repeat(ARGS_BYTES_MAX));
         assert!(matches!(CanonicalJson::parse(&large), Err(CanonicalError::TooLarge { .. })));
+        let largest = format!("\"{}\"", "x".repeat(ARGS_BYTES_MAX - 2));
+        assert_eq!(CanonicalJson::parse(&largest).expect("as large as may be").as_str(), largest);
     }
 
     fn any_json() -> impl Strategy<Value = serde_json::Value> {

@@ -33,9 +33,9 @@ impl Store for Watched {
     }
     fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
         match self.full.load(Ordering::SeqCst) {
-            true => Box::pin(async {
-                Err(StoreError::Unavailable { message: "no space left on device".into(), written: Written::No }.into())
-            }),
+            true => {
+                Box::pin(async { Err(StoreError::Unavailable { message: "no space left on device".into(), written: Written::No }.into()) })
+            }
             false => self.inner.append(batch),
         }
     }
