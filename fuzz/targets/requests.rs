@@ -66,7 +66,7 @@ fuzz_target!(|text: &str| {
             assert!((200..300).contains(&again.status), "{word}: {} and then {}: {:?}", first.status, again.status, again.body);
             // A call is known again by its envelope, a heartbeat says how long it holds now: neither is a record of a request.
             if !matches!(word, "call" | "heartbeat" | "beat") {
-                assert_eq!((first.status, &first.body), (again.status, &again.body), "{word}: another answer to the same request");
+                assert_eq!((first.status, told(&first)), (again.status, told(&again)), "{word}: another answer to the same request");
             }
         }
         // Whoever may switch protection off may have it off.
@@ -76,6 +76,15 @@ fuzz_target!(|text: &str| {
         assert!(server.most_acts() <= 1, "{word}: an effect acted {} times", server.most_acts());
     }
 });
+
+/// What it says, but for the name of this asking: where the request changes nothing, since it was done before under another key, each asking has its own.
+fn told(answer: &Answered) -> serde_json::Value {
+    let mut told = answer.json();
+    if let Some(told) = told.as_object_mut() {
+        told.remove("execution_id");
+    }
+    told
+}
 
 fn answered(server: &Server, asked: &Asked<'_>) -> Answered {
     let answer = server.ask(asked).expect("it can be sent");

@@ -50,14 +50,22 @@ impl Inner {
 
     /// The loop. Everything that happens to an effect, live or recovered, happens here.
     pub(crate) async fn drive(&self, task: &mut Task, effect: Effect) -> Result<(Effect, Ending), LedgerError> {
-        match self.go_on(task, effect).await {
-            // Taken for new, and then not begun: what the ledger has of it may be the answer.
-            Ok(_) | Err(LedgerError::Store(StoreError::Unavailable { written: Written::No, .. })) if task.guessed => {
-                let effect = self.looked_up(task).await?;
-                Box::pin(self.go_on(task, effect)).await
-            }
-            driven => driven,
+        let driven = self.go_on(task, effect).await;
+        if !task.guessed {
+            return driven;
         }
+        // Taken for new, and then not begun: what the ledger has of it may be the answer.
+        let effect = match (driven, self.looked_up(task).await) {
+            (Ok(_), looked_up) => looked_up?,
+            (Err(_), Ok(effect)) if effect.version > 0 && !self.is_ours(&effect) => effect,
+            // It is new after all, or the claim that failed may be there: the failure stands.
+            (Err(error), _) => return Err(error),
+        };
+        Box::pin(self.go_on(task, effect)).await
+    }
+
+    fn is_ours(&self, effect: &Effect) -> bool {
+        matches!(&effect.state, State::Running(claim) if claim.worker == *self.ledger.worker())
     }
 
     /// The effect as it is, after it was taken for new or somebody was faster.

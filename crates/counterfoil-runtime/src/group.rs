@@ -283,7 +283,7 @@ impl Writer {
     async fn commit(&mut self, queue: &Queue, jobs: Vec<Job>) -> Vec<Job> {
         let (jobs, rivals) = split(jobs);
         let mut jobs = self.without_damaged_chains(jobs).await;
-        let mut moved: Map<Version> = Map::default();
+        let (mut moved, mut refused): (Map<Version>, Map<Version>) = Default::default();
         while !jobs.is_empty() {
             match self.append(&mut jobs).await {
                 Ok(()) => {
@@ -295,8 +295,12 @@ impl Writer {
                 }
                 Err(AppendError::Conflict { streams }) => {
                     self.give_way(&streams, &jobs);
-                    let (lost, rest) =
+                    let (lost, rest): (Vec<Job>, Vec<Job>) =
                         jobs.into_iter().partition(|job: &Job| job.request.writes.iter().any(|w| streams.contains(&w.stream)));
+                    if !rivals.is_empty() {
+                        let writes = lost.iter().flat_map(|job| &job.request.writes).filter(|w| streams.contains(&w.stream));
+                        refused.extend(writes.map(|w| (w.stream, w.expected)));
+                    }
                     // Also of the lane that it may have moved to.
                     jobs = self.without_damaged_chains(rest).await;
                     answer_all(lost, &AppendError::Conflict { streams });
@@ -311,8 +315,9 @@ impl Writer {
                 }
             }
         }
-        // Fifty callers with one key: the first got it, the others need no look at the store to know that they did not.
-        let beaten = |w: &Write| moved.get(&w.stream).is_some_and(|version| *version != w.expected);
+        // Fifty callers with one key: the first got it, or was refused, and the others need no look at the store to know that they are.
+        let beaten =
+            |w: &Write| moved.get(&w.stream).is_some_and(|version| *version != w.expected) || refused.get(&w.stream) == Some(&w.expected);
         let (lost, rest): (Vec<Job>, Vec<Job>) = rivals.into_iter().partition(|job| job.request.writes.iter().any(beaten));
         for job in lost {
             let streams = job.request.writes.iter().filter(|w| beaten(w)).map(|w| w.stream).collect();

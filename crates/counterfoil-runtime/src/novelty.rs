@@ -5,7 +5,7 @@
 //! third of the ways that a call takes.
 //!
 //! What must stay true: a guess decides nothing. A claim that meets a record is refused by the store, and then the effect is read and decided
-//! like any other; and nothing that was made of a guess is answered before the ledger was read (`Inner::drive`). A wrong guess costs one append that is
+//! like any other; and nothing that was made of a guess is answered while the ledger can be read (`Inner::drive`). A wrong guess costs one append that is
 //! sent once more without it; after it, keys are looked up again until enough of them were new.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ impl Novelty {
         self.in_a_row.load(Ordering::Relaxed) >= self.enough
     }
 
-    /// What a look or a claim showed. Counts that race may lose one: it is a guess.
+    /// What a look or a claim showed. Counts that race are not exact: it is a guess.
     pub fn saw(&self, new: bool) {
         let counted = self.in_a_row.load(Ordering::Relaxed);
         match new {

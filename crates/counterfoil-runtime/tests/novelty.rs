@@ -18,6 +18,9 @@ struct Watched {
     inner: Memory,
     loads: AtomicU32,
     full: AtomicBool,
+    /// Takes writes, and says that it does not know.
+    mute: AtomicBool,
+    appends: AtomicU32,
 }
 
 impl Watched {
@@ -32,12 +35,18 @@ impl Store for Watched {
         self.inner.load(stream, reach)
     }
     fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
-        match self.full.load(Ordering::SeqCst) {
-            true => {
-                Box::pin(async { Err(StoreError::Unavailable { message: "no space left on device".into(), written: Written::No }.into()) })
+        self.appends.fetch_add(1, Ordering::SeqCst);
+        let failed = |message: &str, written| Err(StoreError::Unavailable { message: message.into(), written }.into());
+        Box::pin(async move {
+            if self.full.load(Ordering::SeqCst) {
+                return failed("no space left on device", Written::No);
             }
-            false => self.inner.append(batch),
-        }
+            let appended = self.inner.append(batch).await;
+            match self.mute.load(Ordering::SeqCst) {
+                true => failed("hung up", Written::Perhaps),
+                false => appended,
+            }
+        })
     }
     fn due(&self, now: Timestamp, limit: usize) -> Eventually<'_, Result<Vec<StreamId>, StoreError>> {
         self.inner.due(now, limit)
@@ -176,4 +185,40 @@ async fn what_is_on_record_is_answered_while_nothing_can_be_written() {
     house.store.full.store(false, Ordering::SeqCst);
     assert_eq!(call(&worker, "another", "{}").await.status, Status::Success);
     assert_eq!(house.acted(), 2);
+}
+
+#[tokio::test]
+async fn what_is_on_record_is_answered_also_when_the_store_does_not_say_what_became_of_the_claim() {
+    let house = House::new();
+    let worker = house.guesser();
+    call(&worker, "k", "{}").await;
+    house.store.mute.store(true, Ordering::SeqCst);
+    assert_eq!(result(&call(&worker, "k", "{}").await), (Status::Success, "1".into(), true));
+    house.store.mute.store(false, Ordering::SeqCst);
+    call(&worker, "mended", "{}").await;
+    house.store.mute.store(true, Ordering::SeqCst);
+    let unsure = call(&worker, "another", "{}").await.error.expect("an error");
+    assert_eq!((unsure.code.as_str(), house.acted()), ("store_unavailable", 2));
+    house.store.mute.store(false, Ordering::SeqCst);
+    assert_eq!(call(&worker, "another", "{}").await.status, Status::Success);
+    assert_eq!(house.acted(), 3);
+}
+
+/// One append for all of them, not one for each.
+#[tokio::test]
+async fn many_repeats_at_once_are_refused_together() {
+    let house = House::new();
+    let worker = house.guesser();
+    call(&worker, "k", "{}").await;
+    let before = house.store.appends.load(Ordering::SeqCst);
+    let repeats = (0..64).map(|_| {
+        let worker = worker.clone();
+        tokio::spawn(async move { result(&call(&worker, "k", "{}").await) })
+    });
+    for repeat in repeats.collect::<Vec<_>>() {
+        assert_eq!(repeat.await.expect("no panic"), (Status::Success, "1".into(), true));
+    }
+    let appends = house.store.appends.load(Ordering::SeqCst) - before;
+    assert!(appends < 32, "{appends} appends for 64 repeats");
+    assert_eq!(house.acted(), 1);
 }

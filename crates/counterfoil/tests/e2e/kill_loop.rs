@@ -6,6 +6,7 @@
 //! acknowledged, call by call.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use counterfoil::prelude::*;
 use serde_json::{Value, json};
@@ -195,7 +196,12 @@ pub async fn audit(lab: &Lab, all: &[String], acked: &Acked, mut row: Row) {
         runtime.resolve(key, resolution, &operator).await.expect("a doubt can be resolved");
     }
     // Everything that was ever asked for now runs to its end.
-    let answers = all_at_once(&runtime, calls(all.iter().collect())).await;
+    let mut answers = all_at_once(&runtime, calls(all.iter().collect())).await;
+    let until = Instant::now() + Duration::from_secs(60);
+    // Who is told to ask again, asks again: what may still be on its way is asked about only later.
+    while answers.iter().any(|answer| answer.status == Status::Pending) && Instant::now() < until {
+        answers = all_at_once(&runtime, calls(all.iter().collect())).await;
+    }
     (row.acknowledged, row.in_doubt) = (acked.len() as u64, doubts.len() as u64);
     let mut effects = 0;
     for tool in TOOLS {
