@@ -141,7 +141,8 @@ fn size_and_depth_are_bounded() {
 #[test]
 fn bounds_may_be_reached_and_not_passed() {
     let many = |count: usize| (0..count).map(|n| act(&format!("s{n}"))).collect::<Vec<_>>();
-    assert!(Plan::new(many(STEPS_MAX)).is_ok());
+    let largest = Plan::new(many(STEPS_MAX)).unwrap();
+    assert!(largest.find(&format!("s{}", STEPS_MAX - 1)).is_some(), "also the last is known");
     assert_eq!(refused(many(STEPS_MAX + 3)).len(), 1, "it is said once");
     let scope = |inner: Draft, n: usize| Draft { shape: Shape::Scope { body: vec![inner], effects_max: None }, ..act(&format!("d{n}")) };
     assert!(Plan::new(vec![(0..7).fold(act("inmost"), scope)]).is_ok());
