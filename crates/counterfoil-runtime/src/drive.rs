@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use counterfoil_core::decide::{Attempt, Refusal};
 use counterfoil_core::effect::{State, WorldSemantics};
-use counterfoil_core::entry::{Entry, Opened};
+use counterfoil_core::entry::{Claim, Entry, Opened};
 use counterfoil_core::limit::Place;
 use counterfoil_core::policy::{OnInFlight, Policy};
 use counterfoil_core::{Call, Conditions, Decision, Effect, EffectKey, StreamId, Tenant, Timestamp, Veil, decide};
@@ -57,15 +57,11 @@ impl Inner {
         // Taken for new, and then not begun: what the ledger has of it may be the answer.
         let effect = match (driven, self.looked_up(task).await) {
             (Ok(_), looked_up) => looked_up?,
-            (Err(_), Ok(effect)) if effect.version > 0 && !self.is_ours(&effect) => effect,
-            // It is new after all, or the claim that failed may be there: the failure stands.
+            (Err(_), Ok(effect)) if effect.version > 0 && !holds(&effect, task.unsure.as_ref()) => effect,
+            // It is new after all, or what is there is the very claim that failed: the failure stands.
             (Err(error), _) => return Err(error),
         };
         Box::pin(self.go_on(task, effect)).await
-    }
-
-    fn is_ours(&self, effect: &Effect) -> bool {
-        matches!(&effect.state, State::Running(claim) if claim.worker == *self.ledger.worker())
     }
 
     /// The effect as it is, after it was taken for new or somebody was faster.
@@ -202,6 +198,7 @@ impl Inner {
                 return Err(LedgerError::Conflict);
             }
             Err(LedgerError::Store(StoreError::Unavailable { message, written: Written::Perhaps })) => {
+                task.unsure = Some(claim.clone());
                 conclude::release(self.ledger.clone(), task.key, claim, unsettled, self.reports.begin());
                 return Err(StoreError::Unavailable { message, written: Written::Perhaps }.into());
             }
@@ -402,6 +399,10 @@ impl Inner {
         };
         Told { answer, served }
     }
+}
+
+fn holds(effect: &Effect, claim: Option<&Claim>) -> bool {
+    matches!(&effect.state, State::Running(running) if Some(running) == claim)
 }
 
 pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt: u32, stop: Stop) -> Invocation {

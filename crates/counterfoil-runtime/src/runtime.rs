@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use counterfoil_core::call::{Family, Identity, MissingKeyArgument};
 use counterfoil_core::effect::State;
+use counterfoil_core::entry::Claim;
 use counterfoil_core::policy::Limits;
 use counterfoil_core::redact::{Salt, redact_args};
 use counterfoil_core::retry::Series;
@@ -84,6 +85,8 @@ pub(crate) struct Task {
     pub family: Option<(Family, Version)>,
     /// The effect was taken for new, and the ledger has not shown yet whether it is.
     pub guessed: bool,
+    /// A claim for it that may have been written: nothing was dispatched under it.
+    pub unsure: Option<Claim>,
     pub series: Series,
     /// How long to wait for someone else.
     pub wait_until: Timestamp,
@@ -140,6 +143,7 @@ impl Task {
             key,
             family: None,
             guessed: false,
+            unsure: None,
             runnable: true,
             awaited: true,
             unrecorded: false,

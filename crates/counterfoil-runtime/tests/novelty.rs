@@ -68,11 +68,13 @@ impl Store for Watched {
 struct House {
     store: Arc<Watched>,
     world: Arc<AtomicU32>,
+    /// Whoever holds it keeps answers of the world waiting.
+    answers: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl House {
     fn new() -> Self {
-        Self { store: Arc::default(), world: Arc::default() }
+        Self { store: Arc::default(), world: Arc::default(), answers: Arc::default() }
     }
 
     fn acted(&self) -> u32 {
@@ -82,10 +84,13 @@ impl House {
     /// A worker of this ledger.
     fn worker(&self, set: impl Fn(Builder) -> Builder) -> Runtime {
         let runtime = set(Builder::new(self.store.clone())).build().expect("a runtime");
-        let world = self.world.clone();
+        let (world, answers) = (self.world.clone(), self.answers.clone());
         let tool = FnTool::new(move |_| {
-            let acted = world.fetch_add(1, Ordering::SeqCst) + 1;
-            async move { Ok(serde_json::json!(acted)) }
+            let (acted, answers) = (world.fetch_add(1, Ordering::SeqCst) + 1, answers.clone());
+            async move {
+                drop(answers.lock().await);
+                Ok(serde_json::json!(acted))
+            }
         });
         let policy = Policy { breaker: BreakerPolicy { enabled: true, ..BreakerPolicy::default() }, ..Policy::default() };
         runtime.register(Registered::new(charge(), tool, policy));
@@ -205,6 +210,33 @@ async fn what_is_on_record_is_answered_also_when_the_store_does_not_say_what_bec
     house.store.mute.store(false, Ordering::SeqCst);
     assert_eq!(call(&worker, "another", "{}").await.status, Status::Success);
     assert_eq!(house.acted(), 3);
+}
+
+/// It is under way by another call of the same worker: nobody is told that nothing was run.
+#[tokio::test]
+async fn who_meets_a_running_attempt_waits_for_it_also_when_the_store_does_not_say_so() {
+    let house = House::new();
+    let worker = house.guesser();
+    let asking = || {
+        let worker = worker.clone();
+        tokio::spawn(async move { result(&call(&worker, "k", "{}").await) })
+    };
+    let answers = house.answers.lock().await;
+    let first = asking();
+    while house.acted() == 0 {
+        tokio::task::yield_now().await;
+    }
+    house.store.mute.store(true, Ordering::SeqCst);
+    let looks = house.store.loads();
+    let second = asking();
+    while house.store.loads() == looks {
+        tokio::task::yield_now().await;
+    }
+    house.store.mute.store(false, Ordering::SeqCst);
+    drop(answers);
+    assert_eq!(first.await.expect("no panic"), (Status::Success, "1".into(), false));
+    assert_eq!(second.await.expect("no panic"), (Status::Success, "1".into(), true));
+    assert_eq!(house.acted(), 1);
 }
 
 /// One append for all of them, not one for each.
