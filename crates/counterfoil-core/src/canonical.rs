@@ -592,6 +592,7 @@ mod tests {
         check(r#"{"\u20ac":1,"\r":2,"1":3,"\ud83d\ude02":4,"\ufb33":5}"#, "{\"\\r\":2,\"1\":3,\"€\":1,\"😂\":4,\"\u{fb33}\":5}");
         check("\"1\"", "\"1\"");
         check(r#""\b\f\n\r\t\"\\\/""#, r#""\b\f\n\r\t\"\\/""#);
+        check("1.000000000000000055511151231257827", "1.000000000000000055511151231257827e+0");
         check("1000000000000000000000000", "1e+24");
         check("-100", "-100");
     }
@@ -621,6 +622,7 @@ mod tests {
         check(r#"{"a":1,"\u0061":2}"#, r#"the member "a" appears twice, the second time at byte 7: which one is meant cannot be known"#);
         check("01", "not JSON at byte 0: a number must not begin with a zero");
         check(r#""\ud800""#, "not JSON at byte 7: a lone surrogate is not a character");
+        check(r#""\udc00\udc00""#, "not JSON at byte 7: a lone surrogate is not a character");
         check("{} x", "not JSON at byte 3: something follows the value");
         check("{'a':1}", "not JSON at byte 1: expected a member name in double quotes");
         check("\"a\nb\"", "not JSON at byte 2: control character 0x0a in a string; write it as \\u000a");

@@ -475,6 +475,8 @@ mod tests {
         let names = ["a", "b", "ab"].map(|text| Tenant::new(text).unwrap());
         assert!(names[0] < names[1] && names[2] < names[1] && names[0] < names[2]);
         assert_eq!(Digest32([7; 32]).as_bytes(), &[7; 32]);
+        assert_eq!(StreamId([7; 32]).to_string(), "07".repeat(32));
+        assert_eq!((format!("{:?}", Digest32([7; 32])), format!("{:?}", names[2])), ("07".repeat(32), r#""ab""#.into()));
     }
 
     #[test]

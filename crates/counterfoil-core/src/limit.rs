@@ -129,6 +129,14 @@ mod tests {
     }
 
     #[test]
+    fn half_a_token_is_half_the_wait() {
+        let rate = Rate { count: 1, per: Duration::from_secs(2) };
+        let mut bucket = Bucket::full(rate, Timestamp::ZERO);
+        assert_eq!(bucket.take(rate, Timestamp::ZERO), Ok(()));
+        assert_eq!(bucket.take(rate, Timestamp::ZERO + Duration::from_millis(500)), Err(Duration::from_millis(1500)));
+    }
+
+    #[test]
     fn a_quota_gives_as_many_places_and_tokens_as_there_are() {
         let place = |number: u8, fence: u64| Place { effect: crate::ids::Digest32([number; 32]), fence: Fence(fence) };
         let limits = Limits { concurrency: Some(2), rate: Some(Rate { count: 3, per: Duration::from_secs(3) }), ..Limits::default() };

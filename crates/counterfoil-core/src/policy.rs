@@ -201,6 +201,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_result_of_a_mebibyte_is_kept_in_full() {
+        assert_eq!(Policy::default().result_bytes_max, 1_048_576);
+    }
+
+    #[test]
     fn rates_and_places_are_shared_and_budgets_are_a_runs_own() {
         let rate = Some(Rate { count: 1, per: Duration::from_secs(1) });
         assert!(Limits { rate, ..Limits::default() }.shared() && Limits { concurrency: Some(1), ..Limits::default() }.shared());

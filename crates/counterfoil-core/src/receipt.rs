@@ -344,6 +344,15 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_from_its_beginning_is_of_the_lane_that_it_names() {
+        let (text, sealed) = ChainHead::start(Lane(3)).seal(&draft(1).unsealed());
+        let body = body_of(&[text]);
+        let (head, receipts) = follow(ChainHead::default(), [body.as_str()].into_iter()).unwrap();
+        assert_eq!((head, receipts[0].lane), (sealed, Lane(3)));
+        assert_eq!(receipts[0].id.to_string(), draft(1).id.0.to_string());
+    }
+
+    #[test]
     fn a_veiled_receipt_covers_its_call_under_its_veil_alone() {
         let key = |of: &[u8]| crate::veil::SubjectKey { at: Timestamp::ZERO, key: Digest32::of(of) };
         let [veil, other] = [b"one", b"two"].map(|of| Veil::new(StreamId([1; 32]), &key(of)));

@@ -72,6 +72,12 @@ mod tests {
     }
 
     #[test]
+    fn with_jitter_a_delay_is_a_share_of_it() {
+        let policy = RetryPolicy { jitter: Jitter::Full, ..RetryPolicy::default() };
+        assert_eq!([0.0, 0.25, 1.0].map(|jitter| delay(&policy, 2, jitter).as_millis()), [0, 250, 1000]);
+    }
+
+    #[test]
     fn retry_after_is_honoured_and_the_deadline_ends_the_series() {
         let policy = RetryPolicy { jitter: Jitter::Off, ..RetryPolicy::default() };
         let series = Series { attempts: 1, probes: 0, deadline: Timestamp::from_millis(10_000) };

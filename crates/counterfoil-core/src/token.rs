@@ -183,6 +183,11 @@ mod tests {
     }
 
     #[test]
+    fn a_token_allows_its_rights_and_no_others() {
+        assert_eq!(Right::ALL.map(|right| token().allows(right)), [true, true, false]);
+    }
+
+    #[test]
     fn the_summary_names_no_tenant_of_its_own() {
         let active = token().summary();
         assert_eq!((active.tenant.as_str(), active.state, active.open), ("counterfoil", "active", true));

@@ -158,6 +158,12 @@ mod tests {
     }
 
     #[test]
+    fn a_veil_is_shown_without_its_key() {
+        let veil = veil("ada", b"key");
+        assert_eq!(format!("{veil:?}"), format!("Veil({})", veil.subject));
+    }
+
+    #[test]
     fn what_was_covered_comes_back_byte_for_byte_and_shows_nothing_meanwhile() {
         let ada = veil("ada", b"key");
         let stored = ada.cover(&stream(), 3, [9; 24], BODY);

@@ -158,6 +158,8 @@ fn only_a_run_that_was_left_in_the_middle_is_taken_over() {
     assert_eq!(after(&[parked(false), owned("w2", 2)]), Some(Occasion::PickedUp));
     assert_eq!(after(&[parked(false), RunEntry::Stirred { at: AT, resumed: true }, owned("w2", 2)]), Some(Occasion::Resumed));
     assert_eq!(after(&[parked(false), RunEntry::Stirred { at: AT, resumed: false }, owned("w2", 2)]), Some(Occasion::PickedUp));
+    let resumed = [parked(false), RunEntry::Stirred { at: AT, resumed: true }, owned("w2", 2), owned("w3", 3)];
+    assert_eq!(after(&resumed), Some(Occasion::TakenOver), "whoever was to resume it left it in the middle");
     assert_eq!(after(&[RunEntry::Stirred { at: AT, resumed: true }]), None, "somebody is at it");
     // Let go of before the world was asked; and after.
     assert_eq!(after(&[owned("w2", 2), parked(true), owned("w3", 3)]), Some(Occasion::TakenOver));

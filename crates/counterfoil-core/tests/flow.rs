@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use counterfoil_core::ids::{Digest32, StepPath, ToolName};
+use counterfoil_core::ids::{Digest32, RunId, StepPath, ToolName};
 use counterfoil_core::run::RunEntry;
 use counterfoil_core::run::entry::{Began, StepEnd};
 use counterfoil_core::run::flow::{Fate, Flow, Progress};
@@ -213,6 +213,11 @@ fn a_scope_that_fails_and_lets_the_run_go_on_is_undone_first() {
     assert_eq!(flow.0.undoing().cloned().collect::<Vec<_>>(), [path("try")]);
     flow.0.undone(&path("try"), NOW);
     assert_eq!((flow.fate("try"), flow.ready()), ("failed: no b".into(), "z".into()));
+    let mut flow = Trial::new(vec![Draft { on_failure: OnFailure::Continue, ..scope("try", &["a"], None) }]);
+    let what = Began::Child { run: RunId::new("child").unwrap() };
+    flow.0.apply(&RunEntry::StepBegan { at: NOW, step: path("a"), what }).unwrap();
+    flow.fail("a");
+    assert_eq!(flow.fate("try"), "undoing", "a run inside of it may have done anything");
     let single = Draft { on_failure: OnFailure::Continue, ..act("a") };
     let mut flow = Trial::new(vec![single, act("z")]);
     flow.fail("a");
@@ -233,11 +238,29 @@ fn time_is_up_for_a_step_and_for_what_is_inside_it() {
 }
 
 #[test]
+fn a_step_that_ends_as_cancelled_by_itself_is_cancelled() {
+    let mut flow = Trial::new(vec![act("a"), act("b")]);
+    flow.end("a", StepEnd::Cancelled { doubt: false });
+    assert_eq!(flow.fate("a"), "cancelled");
+}
+
+#[test]
+fn what_comes_after_the_time_is_up_does_not_save_the_step() {
+    for late in [done(None), StepEnd::Failed { failure: Failure::new("no", "a"), doubt: false }] {
+        let mut flow = Trial::new(vec![Draft { timeout: Some(Duration::from_secs(5)), ..act("a") }]);
+        flow.begin("a");
+        flow.0.apply(&RunEntry::TimedOut { at: NOW + Duration::from_secs(5), step: Some(path("a")) }).unwrap();
+        flow.end("a", late);
+        assert_eq!(flow.whole(), "failed: step_timeout the step took longer than its timeout allows");
+    }
+}
+
+#[test]
 fn a_step_that_is_stopped_has_no_time_any_more() {
     let mut flow = Trial::new(vec![Draft { timeout: Some(Duration::from_secs(5)), ..act("a") }, act("b")]);
     assert!(!flow.0.is_closing());
     flow.begin("a");
-    assert!(flow.0.next_deadline().is_some());
+    assert_eq!(flow.0.next_deadline(), Some((NOW + Duration::from_secs(5), &path("a"))));
     flow.0.apply(&cancel(Some("a"))).unwrap();
     assert_eq!((flow.stopping(), flow.0.next_deadline()), ("a".into(), None));
     flow.0.apply(&cancel(None)).unwrap();

@@ -113,12 +113,14 @@ fn mistakes_name_the_step_and_come_all_at_once() {
             parallel("p", Join::Some(3), vec![vec![act("x")], vec![]]),
             parallel("q", Join::Some(0), vec![vec![act("y")]]),
             Draft { shape: Shape::Scope { body: vec![], effects_max: None }, ..act("s") },
+            parallel("t", Join::All, vec![]),
         ],
         &[
             r#"step "p": it waits for 3 branches, and there are 2"#,
             r#"step "p": it has no steps inside"#,
             r#"step "q": it waits for 0 branches: it would end before it began"#,
             r#"step "s": it has no steps inside"#,
+            r#"step "t": it has no steps inside"#,
         ],
     );
 }

@@ -154,6 +154,13 @@ fn when_to_look_at_it() {
     assert_eq!((sleeping.next_alarm(), sleeping.next_time()), (Some((at(50), &path("nap"))), Some(at(50))));
     let woken = fold(&[began("nap", Began::Sleep { until: at(50) }), ended("nap", done(false))]);
     assert_eq!((woken.next_alarm(), woken.next_time()), (None, Some(DEADLINE)));
+    let act = Draft { id: "a".into(), needs: None, shape: Shape::Act, ways: Vec::new(), on_failure: OnFailure::Fail, timeout: None };
+    let mut planned = Run::new(Arc::new(started()), Some(Flow::new(Arc::new(Plan::new(vec![act]).unwrap()), None, at(0))));
+    planned.recorded();
+    planned.note(&began("a", effect(false))).unwrap();
+    assert_eq!(planned.next_time(), Some(DEADLINE));
+    planned.note(&cancel(4, None)).unwrap();
+    assert_eq!(planned.next_time(), None, "what is ending has no deadline any more");
     let summary = fold(&[completed()]).summary();
     assert_eq!((summary.state, summary.open, summary.expires), ("completed", false, Some(at(13))));
     let summary = fold(&[parked(1, Some(60))]).summary();

@@ -349,6 +349,16 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_tick_is_found_however_rare_they_are() {
+        for days in [1, 7, 60, 1000] {
+            let every = days * 24 * 60;
+            let missed = Schedule { next: Some(at(every)), ..schedule(CatchUp::Last, None) };
+            let expected = Turn::Start { tick: at(3 * every), missed_from: Some(at(every)) };
+            assert_eq!(missed.turn(at(4 * every - 1), &Every(every)), expected, "every {days} days");
+        }
+    }
+
+    #[test]
     fn each_tick_is_dealt_with_once_and_time_never_goes_back() {
         let mut at_hand = schedule(CatchUp::All, None);
         let mut seen = Vec::new();
