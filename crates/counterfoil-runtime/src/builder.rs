@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use counterfoil_core::{ToolName, WorkerId};
 use counterfoil_store::Store;
@@ -11,6 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::clock::{Clock, SystemClock};
 use crate::fresh::Fresh;
+use crate::gather::Gather;
 use crate::ledger::Ledger;
 use crate::liveness::Liveness;
 use crate::mode::{Configured, Mode};
@@ -48,6 +50,7 @@ pub struct Builder {
     fresh: Fresh,
     receipts: Receipts,
     novelty: Novelty,
+    gather_within: Option<Duration>,
 }
 
 impl Builder {
@@ -65,6 +68,7 @@ impl Builder {
             fresh: Fresh::new(),
             receipts: Receipts::default(),
             novelty: Novelty::after(Novelty::ENOUGH),
+            gather_within: None,
         }
     }
 
@@ -125,13 +129,21 @@ impl Builder {
         self
     }
 
+    /// For a store behind a network, where a batch has a price of its own: a small one waits for callers that were just answered, as long as one comes
+    /// within each `moment` ([`GATHER_WITHIN`](crate::GATHER_WITHIN) is a good one).
+    pub fn gather_within(mut self, moment: Duration) -> Self {
+        self.gather_within = Some(moment);
+        self
+    }
+
     pub fn build(self) -> std::io::Result<Runtime> {
         let liveness = match &self.workers_dir {
             Some(dir) => Liveness::announce(dir, &self.worker)?,
             None => Liveness::Leases,
         };
         let fresh = Arc::new(self.fresh);
-        let ledger = Ledger::new(self.store, self.clock.clone(), self.worker, self.threads, fresh.clone());
+        let gather = Gather::within(self.gather_within);
+        let ledger = Ledger::new(self.store, self.clock.clone(), self.worker, self.threads, gather, fresh.clone());
         let ledger = Arc::new(ledger.with_receipts(self.receipts));
         if let Some(heard) = self.heard {
             ledger.wakeups().hears();

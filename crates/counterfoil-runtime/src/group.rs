@@ -1,7 +1,7 @@
 //! Group commit: one writer drains what waits, one batch, one flush, wakes all.
 //!
-//! Written once, above every store. No timer: whatever arrived while the last batch was flushed is the next batch. A request that
-//! loses its race is taken out and answered `Conflict`, the others go through. Receipts get their place in the chain here, because here
+//! Written once, above every store. Whatever arrived while the last batch was flushed is the next batch; behind a network a small one may wait a
+//! moment for more (gather.rs). A request that loses its race is taken out and answered `Conflict`, the others go through. Receipts get their place in the chain here, because here
 //! is the one order in which outcomes become durable. Nothing is answered before the store has said that it is durable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::builder::Threads;
 use crate::fresh::Fresh;
+use crate::gather::Gather;
 use crate::observe::LedgerMeters;
 use crate::patience::Patience;
 use crate::wake::Wakeups;
@@ -71,6 +72,8 @@ impl Bell {
 struct Waiting {
     jobs: Vec<Job>,
     parked: bool,
+    /// The writer is not woken before so many wait.
+    wanted: usize,
     closed: bool,
 }
 
@@ -88,7 +91,7 @@ impl Queue {
 
 impl Group {
     /// Must be called inside a Tokio runtime: the store is polled through it.
-    pub fn start(writer: Writer, threads: Threads) -> Self {
+    pub fn start(writer: Writer, threads: Threads, gather: Gather) -> Self {
         let bell = match threads {
             Threads::Own => Bell::Thread(Condvar::new()),
             Threads::None => Bell::Task(Notify::new()),
@@ -107,7 +110,7 @@ impl Group {
             }
             Threads::Own => {
                 let builder = std::thread::Builder::new().name("counterfoil-ledger".into());
-                let started = builder.spawn(move || write_on_thread(writer, waiting, &handle));
+                let started = builder.spawn(move || write_on_thread(writer, waiting, gather, &handle));
                 Some(started.expect("a thread for the ledger's writer can be started"))
             }
         };
@@ -144,7 +147,7 @@ impl Group {
         }
         waiting.jobs.push(Job { request, reply });
         self.queue.stirred.store(true, Ordering::Release);
-        if waiting.parked {
+        if waiting.parked && waiting.jobs.len() >= waiting.wanted {
             self.queue.bell.ring();
         }
         Ok(answer)
@@ -177,12 +180,17 @@ impl Drop for Closing {
     }
 }
 
-fn write_on_thread(mut writer: Writer, queue: Arc<Queue>, handle: &Handle) {
+fn write_on_thread(mut writer: Writer, queue: Arc<Queue>, mut gather: Gather, handle: &Handle) {
     let _closing = Closing(queue.clone());
     let (mut put_off, mut patience) = (Vec::new(), Patience::default());
     loop {
+        queue.gather(&mut gather);
         match queue.take(&mut put_off) {
-            Taken::Jobs(jobs) => put_off = handle.block_on(writer.commit(&queue, jobs)),
+            Taken::Jobs(jobs) => {
+                let taken = jobs.len();
+                put_off = handle.block_on(writer.commit(&queue, jobs));
+                gather.answered(taken - put_off.len(), writer.waited);
+            }
             Taken::Nothing => queue.wait(&mut patience),
             Taken::Closed => return,
         }
@@ -228,6 +236,25 @@ impl Queue {
         Taken::Jobs(jobs)
     }
 
+    /// Blocks for as long as it is worth waiting for more than there are.
+    fn gather(&self, gather: &mut Gather) {
+        let Bell::Thread(arrived) = &self.bell else { return };
+        let mut waiting = self.lock();
+        if waiting.jobs.is_empty() {
+            return;
+        }
+        let Some((wanted, moment)) = gather.worth(waiting.jobs.len()) else { return };
+        let mut came = true;
+        while came && waiting.jobs.len() < wanted && !waiting.closed {
+            let before = waiting.jobs.len();
+            (waiting.parked, waiting.wanted) = (true, wanted);
+            (waiting, _) = arrived.wait_timeout(waiting, moment).unwrap_or_else(|poisoned| poisoned.into_inner());
+            (waiting.parked, waiting.wanted) = (false, 0);
+            came = waiting.jobs.len() > before;
+        }
+        gather.learn(waiting.jobs.len() >= wanted);
+    }
+
     /// Blocks until something may be there.
     fn wait(&self, patience: &mut Patience) {
         let Bell::Thread(arrived) = &self.bell else { return };
@@ -266,6 +293,8 @@ pub struct Writer {
     heads: Map<Head>,
     /// Which chain of a tenant this process writes receipts to. The first, until another process is met there.
     lane: Lane,
+    /// Requests that were waiting when the last batch was about to be answered: none of them is of a caller that came back.
+    waited: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -276,7 +305,7 @@ struct Head {
 
 impl Writer {
     pub(crate) fn new(store: Arc<dyn Store>, wakeups: Arc<Wakeups>, meters: LedgerMeters, fresh: Arc<Fresh>) -> Self {
-        Self { store, wakeups, meters, fresh, heads: Map::default(), lane: Lane::FIRST }
+        Self { store, wakeups, meters, fresh, heads: Map::default(), lane: Lane::FIRST, waited: 0 }
     }
 
     /// Commits as many of `jobs` as can be; returns those that must wait for the next batch.
@@ -285,7 +314,9 @@ impl Writer {
         let mut jobs = self.without_damaged_chains(jobs).await;
         let (mut moved, mut refused): (Map<Version>, Map<Version>) = Default::default();
         while !jobs.is_empty() {
-            match self.append(&mut jobs).await {
+            let appended = self.append(&mut jobs).await;
+            self.waited = queue.lock().jobs.len();
+            match appended {
                 Ok(()) => {
                     queue.failing.store(false, Ordering::Relaxed);
                     if !rivals.is_empty() {

@@ -33,6 +33,7 @@ pub use self::veils::body;
 use crate::builder::{Receipts, Threads};
 use crate::clock::Clock;
 use crate::fresh::Fresh;
+use crate::gather::Gather;
 use crate::group::{Group, Request, Writer};
 use crate::observe::LedgerMeters;
 use crate::trace;
@@ -142,11 +143,18 @@ pub struct Sealed<'a> {
 
 impl Ledger {
     /// Must be called inside a Tokio runtime: the writer polls the store through it.
-    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, worker: WorkerId, threads: Threads, fresh: Arc<Fresh>) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        worker: WorkerId,
+        threads: Threads,
+        gather: Gather,
+        fresh: Arc<Fresh>,
+    ) -> Self {
         let wakeups = Arc::new(Wakeups::default());
         let meters = LedgerMeters::new();
         let writer = Writer::new(store.clone(), wakeups.clone(), meters.clone(), fresh);
-        let group = Group::start(writer, threads);
+        let group = Group::start(writer, threads, gather);
         Self { store, group, threads, receipts: Receipts::Written, clock, worker, wakeups, meters, claimed: AtomicI64::new(0) }
     }
 

@@ -37,7 +37,8 @@ impl Patience {
         }
     }
 
-    fn tries(&mut self) -> bool {
+    /// Asked before each time; whoever is told `true` says afterwards whether it helped.
+    pub fn tries(&mut self) -> bool {
         if self.credit == 0 {
             self.slept += 1;
             if self.slept >= TRY_EVERY {
@@ -48,7 +49,7 @@ impl Patience {
         self.credit > 0
     }
 
-    fn learn(&mut self, helped: bool) {
+    pub fn learn(&mut self, helped: bool) {
         self.credit = if helped { CREDIT_MAX } else { self.credit - 1 };
     }
 }

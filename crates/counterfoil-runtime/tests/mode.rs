@@ -1,5 +1,8 @@
 //! Modes at run time: who may switch, what then holds, and what a ledger that cannot be read changes about it.
 
+#[macro_use]
+mod passed_on;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -7,12 +10,10 @@ use std::time::{Duration, Instant};
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::mode::Source;
 use counterfoil_core::policy::BreakerPolicy;
-use counterfoil_core::{Call, Caller, CanonicalJson, Policy, StreamId, Tenant, Timestamp, ToolName};
+use counterfoil_core::{Call, Caller, CanonicalJson, Policy, StreamId, Tenant, ToolName};
 use counterfoil_runtime::{Builder, FnTool, Mode, ModeError, Operator, Registered, Runtime, Shadowed, Switch};
 use counterfoil_store::memory::Memory;
-use counterfoil_store::{
-    AppendError, Batch, Eventually, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Written,
-};
+use counterfoil_store::{Eventually, History, Reach, Store, StoreError, Written};
 
 /// Cannot be read while it is told so.
 #[derive(Default)]
@@ -28,21 +29,7 @@ impl Store for Blind {
         }
         self.inner.load(stream, reach)
     }
-    fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
-        self.inner.append(batch)
-    }
-    fn due(&self, now: Timestamp, limit: usize) -> Eventually<'_, Result<Vec<StreamId>, StoreError>> {
-        self.inner.due(now, limit)
-    }
-    fn tail(&self, after: Position, limit: usize) -> Eventually<'_, Result<Vec<Recorded>, StoreError>> {
-        self.inner.tail(after, limit)
-    }
-    fn search(&self, query: Query) -> Eventually<'_, Result<Page, StoreError>> {
-        self.inner.search(query)
-    }
-    fn prune(&self, before: Timestamp, limit: usize) -> Eventually<'_, Result<Pruned, StoreError>> {
-        self.inner.prune(before, limit)
-    }
+    passed_on!(inner: append, due, tail, search, prune);
 }
 
 struct House {

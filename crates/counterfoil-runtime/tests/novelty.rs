@@ -1,16 +1,17 @@
 //! A key that is taken for new and is not: what is on record is the answer, whatever stands in the way of a new claim, and the world hears nothing.
 
+#[macro_use]
+mod passed_on;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::policy::BreakerPolicy;
-use counterfoil_core::{Call, Caller, CanonicalJson, Policy, StreamId, Tenant, Timestamp, ToolName};
+use counterfoil_core::{Call, Caller, CanonicalJson, Policy, StreamId, Tenant, ToolName};
 use counterfoil_runtime::{Answer, Builder, FnTool, Registered, Runtime, Status};
 use counterfoil_store::memory::Memory;
-use counterfoil_store::{
-    AppendError, Batch, Eventually, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Written,
-};
+use counterfoil_store::{AppendError, Batch, Eventually, History, Position, Reach, Store, StoreError, Written};
 
 /// Counts the looks at streams, and takes no writes when told to.
 #[derive(Default)]
@@ -51,18 +52,7 @@ impl Store for Watched {
             }
         })
     }
-    fn due(&self, now: Timestamp, limit: usize) -> Eventually<'_, Result<Vec<StreamId>, StoreError>> {
-        self.inner.due(now, limit)
-    }
-    fn tail(&self, after: Position, limit: usize) -> Eventually<'_, Result<Vec<Recorded>, StoreError>> {
-        self.inner.tail(after, limit)
-    }
-    fn search(&self, query: Query) -> Eventually<'_, Result<Page, StoreError>> {
-        self.inner.search(query)
-    }
-    fn prune(&self, before: Timestamp, limit: usize) -> Eventually<'_, Result<Pruned, StoreError>> {
-        self.inner.prune(before, limit)
-    }
+    passed_on!(inner: due, tail, search, prune);
 }
 
 struct House {

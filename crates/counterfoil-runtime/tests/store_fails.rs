@@ -1,5 +1,8 @@
 //! No ledger, no execution: a store that fails at every possible append, between a real runtime and a counted world.
 
+#[macro_use]
+mod passed_on;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
@@ -8,12 +11,10 @@ use counterfoil_core::decide::Attempt;
 use counterfoil_core::entry::{Entry, Opened};
 use counterfoil_core::ids::{CallKey, Digest32};
 use counterfoil_core::policy::{Jitter, RetryPolicy};
-use counterfoil_core::{Call, Caller, CanonicalJson, Fence, Json, Policy, StreamId, Tenant, Timestamp, ToolName};
+use counterfoil_core::{Call, Caller, CanonicalJson, Fence, Json, Policy, Tenant, Timestamp, ToolName};
 use counterfoil_runtime::{Acquired, Answer, Beside, Builder, ClientTool, CommitHow, FnTool, PermitId, Registered, Runtime, Status};
 use counterfoil_store::memory::Memory;
-use counterfoil_store::{
-    AppendError, Batch, Eventually, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Written,
-};
+use counterfoil_store::{AppendError, Batch, Eventually, Position, Store, StoreError, Written};
 
 /// Passes everything on but the appends it is told to fail.
 struct Failing {
@@ -33,9 +34,6 @@ impl Failing {
 }
 
 impl Store for Failing {
-    fn load(&self, stream: StreamId, reach: Reach) -> Eventually<'_, Result<History, StoreError>> {
-        self.inner.load(stream, reach)
-    }
     fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
         let fails = self.good.fetch_sub(1, Ordering::SeqCst) <= 0;
         Box::pin(async move {
@@ -49,18 +47,7 @@ impl Store for Failing {
             Err(StoreError::Unavailable { message: "no space left on device".into(), written: self.written }.into())
         })
     }
-    fn due(&self, now: Timestamp, limit: usize) -> Eventually<'_, Result<Vec<StreamId>, StoreError>> {
-        self.inner.due(now, limit)
-    }
-    fn tail(&self, after: Position, limit: usize) -> Eventually<'_, Result<Vec<Recorded>, StoreError>> {
-        self.inner.tail(after, limit)
-    }
-    fn search(&self, query: Query) -> Eventually<'_, Result<Page, StoreError>> {
-        self.inner.search(query)
-    }
-    fn prune(&self, before: Timestamp, limit: usize) -> Eventually<'_, Result<Pruned, StoreError>> {
-        self.inner.prune(before, limit)
-    }
+    passed_on!(inner: load, due, tail, search, prune);
 }
 
 fn runtime(store: Arc<Failing>) -> (Runtime, Arc<AtomicU32>) {

@@ -1,5 +1,8 @@
 //! Bearer tokens over a store that counts how often it is asked, with a clock that moves only when told.
 
+#[macro_use]
+mod passed_on;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,9 +13,7 @@ use counterfoil_core::{Caller, StreamId, Tenant, Timestamp, Token};
 use counterfoil_runtime::{Builder, Clock, NewToken, Operator, TokenError, Tokens};
 use counterfoil_store::memory::Memory;
 use counterfoil_store::sqlite::Sqlite;
-use counterfoil_store::{
-    AppendError, Batch, Eventually, History, Page, Position, Pruned, Query, Reach, Recorded, Store, StoreError, Written,
-};
+use counterfoil_store::{Eventually, History, Reach, Store, StoreError, Written};
 
 /// Stands still until it is moved.
 struct Hand(AtomicI64);
@@ -61,21 +62,7 @@ impl Store for Counting {
             self.inner.load(stream, reach).await
         })
     }
-    fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
-        self.inner.append(batch)
-    }
-    fn due(&self, now: Timestamp, limit: usize) -> Eventually<'_, Result<Vec<StreamId>, StoreError>> {
-        self.inner.due(now, limit)
-    }
-    fn tail(&self, after: Position, limit: usize) -> Eventually<'_, Result<Vec<Recorded>, StoreError>> {
-        self.inner.tail(after, limit)
-    }
-    fn search(&self, query: Query) -> Eventually<'_, Result<Page, StoreError>> {
-        self.inner.search(query)
-    }
-    fn prune(&self, before: Timestamp, limit: usize) -> Eventually<'_, Result<Pruned, StoreError>> {
-        self.inner.prune(before, limit)
-    }
+    passed_on!(inner: append, due, tail, search, prune);
 }
 
 struct Lab {

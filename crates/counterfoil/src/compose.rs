@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use counterfoil_runtime::config::Config;
 pub use counterfoil_runtime::register::{RegisterError, registered};
-use counterfoil_runtime::{Builder, Mode, Runtime};
+use counterfoil_runtime::{Builder, GATHER_WITHIN, Mode, Runtime};
 use counterfoil_store::memory::Memory;
 use counterfoil_store::postgres::{Postgres, PostgresOptions};
 use counterfoil_store::redis::{Redis, RedisOptions};
@@ -133,8 +133,8 @@ pub fn builder(opened: &Opened) -> Builder {
     let builder = Builder::new(opened.store.clone());
     match &opened.kind {
         Kind::Memory | Kind::Sqlite(_) => builder,
-        Kind::Postgres(postgres) => builder.clock(postgres.clock()).heard(postgres.heard()),
-        Kind::Redis(redis) => builder.clock(redis.clock()).heard(redis.heard()),
+        Kind::Postgres(postgres) => builder.clock(postgres.clock()).heard(postgres.heard()).gather_within(GATHER_WITHIN),
+        Kind::Redis(redis) => builder.clock(redis.clock()).heard(redis.heard()).gather_within(GATHER_WITHIN),
     }
 }
 

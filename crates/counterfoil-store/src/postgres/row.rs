@@ -44,8 +44,7 @@ impl<'a> Columns<'a> {
         for place in order {
             let write = &writes[place];
             let summary = &write.summary;
-            // No stream has so many records: it is a conflict, as it should be.
-            let expected = i64::try_from(write.expected.0).unwrap_or(i64::MAX).min(i64::MAX - 1);
+            let expected = expected(write);
             columns.stream.push(&write.stream.0);
             columns.expected.push(expected);
             columns.place.push(i16::try_from(place).expect("a part has few enough writes"));
@@ -83,6 +82,11 @@ impl<'a> Columns<'a> {
             &self.place,
         ]
     }
+}
+
+/// More than PostgreSQL counts to is a conflict, as it should be: no stream has so many records.
+pub fn expected(write: &Write) -> i64 {
+    i64::try_from(write.expected.0).unwrap_or(i64::MAX).min(i64::MAX - 1)
 }
 
 /// The arrays as rows `u`.

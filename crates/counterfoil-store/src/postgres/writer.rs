@@ -1,8 +1,8 @@
 //! Append: many writes, one statement, one commit, beside other processes' appends.
 //!
-//! The statement is a transaction of its own. It looks at the newest row of each stream and tells conflicts; where there are none it holds the
-//! records that it goes on from, draws a number (settle.rs), and inserts. Appends take no lock that others' appends take, so PostgreSQL
-//! flushes many at once.
+//! The statement is a transaction of its own. It looks whether streams that should be new are, and holds the records that it goes on from; where
+//! all is as it should be it draws a number (settle.rs), and inserts. Whether a stream has gone on meanwhile, its key tells. Appends take no lock
+//! that others' appends take, so PostgreSQL flushes many at once.
 //!
 //! What must stay true, though at READ COMMITTED a statement sees what was committed before it began and others go on meanwhile:
 //! - *Two appends to one stream*: both insert the same key (stream, version); one waits for the other and is rolled back.
@@ -12,8 +12,9 @@
 //!   record that it goes on from is not there any more.
 //! - *Where the stream has none*: the key (stream, 1) is never given back, since a tombstone keeps it. Whoever else took it meanwhile is met there.
 //!
-//! What is rolled back because of others is tried again, and the next look names the conflict. What the server answered as an error is
-//! certainly not written; it may end the session after its commit, though, so the end of a session leaves it open, as a lost connection does.
+//! Where something was not as it should be, nothing is written, and a second statement names the streams that have moved. Where none has, others
+//! were in the way, and it is tried again. What the server answered as an error is certainly not written; it may end the session after its commit,
+//! though, so the end of a session leaves it open, as a lost connection does.
 
 use std::time::{Duration, Instant};
 
@@ -46,18 +47,27 @@ const TRY_AGAIN: Duration = Duration::from_millis(5);
 const PART_BYTES_MAX: usize = 32 << 20;
 
 /// Writes all or nothing. `$15`: the format that this program writes. `$16`: how many of the writes go on from a record.
+///
+/// Each stream is looked up once, by its whole key: (stream, 1) is there from a stream's first record on for ever. `LATERAL` with a limit or a lock,
+/// because the plan is made while the table may be empty: as a plain join, it might then read the whole of the table for each stream.
 pub fn append_sql() -> String {
     // Each table is changed once: CockroachDB refuses two changes of the same table in one statement.
     format!(
-        "WITH moved AS ({CONFLICTS}),
+        "WITH met AS (
+           SELECT 1 FROM unnest($1::bytea[], $2::int8[]) AS u(stream, expected)
+           CROSS JOIN LATERAL (SELECT 1 FROM {{s}}.record r WHERE r.stream = u.stream AND r.version = 1 LIMIT 1) AS r WHERE u.expected = 0
+         ),
          kept AS (
            SELECT r.version FROM unnest($1::bytea[], $2::int8[]) AS u(stream, expected)
-           JOIN {{s}}.record r ON r.stream = u.stream AND r.version = u.expected
-           WHERE r.grave IS NULL AND NOT EXISTS (SELECT 1 FROM moved) FOR KEY SHARE OF r
+           CROSS JOIN LATERAL (
+             SELECT r.version FROM {{s}}.record r
+             WHERE r.stream = u.stream AND r.version = u.expected AND r.grave IS NULL FOR KEY SHARE
+           ) AS r
+           WHERE u.expected > 0 AND NOT EXISTS (SELECT 1 FROM met)
          ),
          fit AS (
            SELECT l.id FROM {{s}}.ledger l
-           WHERE l.id = 1 AND l.format = $15 AND NOT EXISTS (SELECT 1 FROM moved) AND (SELECT count(*) FROM kept) = $16
+           WHERE l.id = 1 AND l.format = $15 AND NOT EXISTS (SELECT 1 FROM met) AND (SELECT count(*) FROM kept) = $16
          ),
          base AS (SELECT nextval('{{s}}.number') * 4096 AS pos FROM fit),
          records AS (
@@ -66,8 +76,7 @@ pub fn append_sql() -> String {
            FROM base, {ARRAYS}
            RETURNING 1
          )
-         SELECT (SELECT count(*) FROM records), ARRAY(SELECT stream FROM moved), (SELECT pos FROM base),
-           (SELECT l.format FROM {{s}}.ledger l WHERE l.id = 1)"
+         SELECT (SELECT count(*) FROM records), (SELECT pos FROM base), (SELECT l.format FROM {{s}}.ledger l WHERE l.id = 1)"
     )
 }
 
@@ -80,9 +89,8 @@ pub struct Writer {
 
 /// Why one try failed.
 enum Failure {
-    Conflict(Vec<StreamId>),
-    /// Rolled back for certain, and worth another try.
-    Again(StoreError),
+    /// Certainly not written, because of what others have written or are writing.
+    Met(StoreError),
     Store(StoreError),
 }
 
@@ -101,7 +109,8 @@ impl Writer {
         let _turn = self.turn.lock().await;
         let repeated = repeated(&batch.writes);
         if !repeated.is_empty() {
-            return Err(self.conflicts(batch, repeated, deadline).await);
+            let session = self.link.session(deadline).await?;
+            return Err(AppendError::Conflict { streams: self.moved(&session, batch, repeated).await? });
         }
         let mut tries = 0;
         loop {
@@ -111,14 +120,17 @@ impl Writer {
                     self.tell.tell(&batch.writes);
                     return Ok(position);
                 }
-                Err(Failure::Conflict(streams)) => return Err(AppendError::Conflict { streams }),
                 Err(Failure::Store(error)) => {
                     if let StoreError::Unavailable { written: Written::Perhaps, .. } = error {
                         self.tell.tell(&batch.writes);
                     }
                     return Err(error.into());
                 }
-                Err(Failure::Again(error)) => {
+                Err(Failure::Met(error)) => {
+                    let streams = self.moved(&session, batch, Vec::new()).await?;
+                    if !streams.is_empty() {
+                        return Err(AppendError::Conflict { streams });
+                    }
                     tries += 1;
                     if tries == TRIES_MAX || Instant::now() >= deadline {
                         return Err(error.into());
@@ -156,10 +168,7 @@ impl Writer {
         let part = Part::of(writes);
         // Ready only when the server is ready for the next query, which is after the commit.
         let answer = session.client.query_one(&session.prepared.append, &part.params()).await.map_err(committing)?;
-        match written(&answer, writes.len())? {
-            Wrote::All(last) => Ok(last),
-            Wrote::Conflict(streams) => Err(Failure::Conflict(streams).into()),
-        }
+        written(&answer, writes.len())
     }
 
     /// For batches that are too large for one statement: COMMIT waits until every part was taken.
@@ -167,44 +176,46 @@ impl Writer {
         let (client, prepared) = (&session.client, &session.prepared);
         let mut leaving = Leaving::begin(session);
         client.batch_execute(BEGIN).await.map_err(unsent)?;
-        let (mut conflicts, mut position) = (Vec::new(), Position::default());
+        let mut position = Position::default();
         for part in parts {
-            let answer = client.query_one(&prepared.append, &Part::of(part).params()).await.map_err(unsent)?;
-            match written(&answer, part.len())? {
-                Wrote::All(last) => position = last,
-                Wrote::Conflict(streams) => conflicts.extend(streams),
+            let answered = client.query_one(&prepared.append, &Part::of(part).params()).await.map_err(unsent);
+            match answered.and_then(|answer| written(&answer, part.len())) {
+                Ok(last) => position = last,
+                Err(failed) => {
+                    if !failed.spoiled && client.batch_execute("ROLLBACK").await.is_ok() {
+                        leaving.left();
+                    }
+                    return Err(failed);
+                }
             }
         }
-        let end = if conflicts.is_empty() { "COMMIT" } else { "ROLLBACK" };
-        let ended = client.batch_execute(end).await;
+        let ended = client.batch_execute("COMMIT").await;
         leaving.left();
-        if !conflicts.is_empty() {
-            return Err(Failure::Conflict(conflicts).into());
-        }
         ended.map_err(committing)?;
         Ok(position)
     }
 
-    /// A batch that names a stream twice is refused; the answer names every stream that is wrong besides.
-    async fn conflicts(&self, batch: &Batch, mut streams: Vec<StreamId>, deadline: Instant) -> AppendError {
-        let session = match self.link.session(deadline).await {
-            Ok(session) => session,
-            Err(error) => return error.into(),
-        };
-        let columns = Columns::of(&batch.writes);
-        match session.client.query(&session.prepared.conflicts, &[&columns.stream, &columns.expected]).await {
-            Ok(rows) => {
-                for moved in rows.iter().map(|row| row::stream(row, 0)) {
-                    match moved {
-                        Ok(moved) if !streams.contains(&moved) => streams.push(moved),
-                        Ok(_) => {}
-                        Err(error) => return error.into(),
-                    }
-                }
-                AppendError::Conflict { streams }
+    /// `streams`, and those of the batch that are not as it expects.
+    async fn moved(&self, session: &Session, batch: &Batch, mut streams: Vec<StreamId>) -> Result<Vec<StreamId>, StoreError> {
+        let (named, expected): (Vec<&[u8]>, Vec<i64>) =
+            batch.writes.iter().map(|write| (&write.stream.0[..], row::expected(write))).unzip();
+        let params: [&(dyn ToSql + Sync); 2] = [&named, &expected];
+        let asked = tokio::time::timeout(self.link.answer_max(), session.client.query(&session.prepared.conflicts, &params)).await;
+        let rows = match asked {
+            Ok(Ok(rows)) => rows,
+            Ok(Err(error)) => return Err(refused(&error)),
+            Err(_) => {
+                session.discard();
+                return Err(unavailable("no answer to which streams have moved", Written::No));
             }
-            Err(error) => refused(&error).into(),
+        };
+        for moved in rows.iter().map(|row| row::stream(row, 0)) {
+            let moved = moved?;
+            if !streams.contains(&moved) {
+                streams.push(moved);
+            }
         }
+        Ok(streams)
     }
 }
 
@@ -288,31 +299,20 @@ fn open(error: &Error) -> bool {
 /// An error of a statement behind which no commit was sent.
 fn unsent(error: Error) -> Failed {
     let told = refused(&error);
-    // A key that was taken is a race that the look before did not show; the next look will.
-    let failure = if again(&error) || code(&error) == Some("23505") { Failure::Again(told) } else { Failure::Store(told) };
+    // A key that was taken: a stream has gone on, or a position was taken.
+    let failure = if again(&error) || code(&error) == Some("23505") { Failure::Met(told) } else { Failure::Store(told) };
     Failed { failure, spoiled: useless(&error) || error.code().is_none() }
 }
 
-/// What became of one part.
-enum Wrote {
-    /// The position of its last record.
-    All(Position),
-    Conflict(Vec<StreamId>),
-}
-
-fn written(answer: &Row, count: usize) -> Result<Wrote, Failed> {
-    let written = row::count(answer, 0)?;
-    let moved: Vec<&[u8]> = row::column(answer, 1)?;
-    if !moved.is_empty() {
-        return Ok(Wrote::Conflict(moved.into_iter().map(row::stream_of).collect::<Result<_, _>>()?));
-    }
-    if row::column::<Option<i32>>(answer, 3)? != Some(FORMAT) {
+/// The position of the last record of one part.
+fn written(answer: &Row, count: usize) -> Result<Position, Failed> {
+    if row::column::<Option<i32>>(answer, 2)? != Some(FORMAT) {
         return Err(migrated().into());
     }
-    match row::column::<Option<i64>>(answer, 2)? {
-        Some(base) if written == count as u64 => Ok(Wrote::All(Position(base.unsigned_abs() + written - 1))),
-        // What it was to go on from was buried meanwhile.
-        None => Err(Failure::Again(unavailable("a stream was buried meanwhile", Written::No)).into()),
+    let written = row::count(answer, 0)?;
+    match row::column::<Option<i64>>(answer, 1)? {
+        Some(base) if written == count as u64 => Ok(Position(base.unsigned_abs() + written - 1)),
+        None => Err(Failure::Met(unavailable("a stream was buried meanwhile", Written::No)).into()),
         Some(_) => Err(unavailable(format!("the database wrote {written} of {count} records"), Written::Perhaps).into()),
     }
 }
