@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use counterfoil_core::decide::{Attempt, Refusal};
 use counterfoil_core::effect::{State, WorldSemantics};
-use counterfoil_core::entry::{Claim, Entry, Opened};
+use counterfoil_core::entry::{Entry, Opened};
 use counterfoil_core::limit::Place;
 use counterfoil_core::policy::{OnInFlight, Policy};
 use counterfoil_core::{Call, Conditions, Decision, Effect, EffectKey, StreamId, Tenant, Timestamp, Veil, decide};
@@ -20,7 +20,7 @@ use crate::budget;
 use crate::conclude::{self, Concluding};
 use crate::execute;
 use crate::gate::Pass;
-use crate::ledger::{LedgerError, Permit};
+use crate::ledger::{LedgerError, Permit, runs_under};
 use crate::lend;
 use crate::liveness::Unsettled;
 use crate::observe::Served;
@@ -57,7 +57,7 @@ impl Inner {
         // Taken for new, and then not begun: what the ledger has of it may be the answer.
         let effect = match (driven, self.looked_up(task).await) {
             (Ok(_), looked_up) => looked_up?,
-            (Err(_), Ok(effect)) if effect.version > 0 && !holds(&effect, task.unsure.as_ref()) => effect,
+            (Err(_), Ok(effect)) if effect.version > 0 && !task.unsure.as_ref().is_some_and(|claim| runs_under(&effect, claim)) => effect,
             // It is new after all, or what is there is the very claim that failed: the failure stands.
             (Err(error), _) => return Err(error),
         };
@@ -399,10 +399,6 @@ impl Inner {
         };
         Told { answer, served }
     }
-}
-
-fn holds(effect: &Effect, claim: Option<&Claim>) -> bool {
-    matches!(&effect.state, State::Running(running) if Some(running) == claim)
 }
 
 pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt: u32, stop: Stop) -> Invocation {

@@ -1,8 +1,9 @@
 //! Group commit: one writer drains what waits, one batch, one flush, wakes all.
 //!
-//! Written once, above every store. Whatever arrived while the last batch was flushed is the next batch; behind a network a small one may wait a
-//! moment for more (gather.rs). A request that loses its race is taken out and answered `Conflict`, the others go through. Receipts get their place in the chain here, because here
-//! is the one order in which outcomes become durable. Nothing is answered before the store has said that it is durable.
+//! Written once, above every store. Whatever arrived while the last batch was flushed is the next batch; behind a network a small one
+//! may wait a moment for more (gather.rs). A request that loses its race is taken out and answered `Conflict`, the others go through.
+//! Receipts get their place in the chain here, because here is the one order in which outcomes become durable. Nothing is answered before
+//! the store has said that it is durable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -188,8 +189,9 @@ fn write_on_thread(mut writer: Writer, queue: Arc<Queue>, mut gather: Gather, ha
         match queue.take(&mut put_off) {
             Taken::Jobs(jobs) => {
                 let taken = jobs.len();
-                put_off = handle.block_on(writer.commit(&queue, jobs));
-                gather.answered(taken - put_off.len(), writer.waited);
+                let committed = handle.block_on(writer.commit(&queue, jobs));
+                put_off = committed.put_off;
+                gather.answered(taken - put_off.len(), committed.waited);
             }
             Taken::Nothing => queue.wait(&mut patience),
             Taken::Closed => return,
@@ -202,7 +204,7 @@ async fn write_as_task(mut writer: Writer, queue: Arc<Queue>) {
     let mut put_off = Vec::new();
     loop {
         match queue.take(&mut put_off) {
-            Taken::Jobs(jobs) => put_off = writer.commit(&queue, jobs).await,
+            Taken::Jobs(jobs) => put_off = writer.commit(&queue, jobs).await.put_off,
             Taken::Nothing => queue.rung().await,
             Taken::Closed => return,
         }
@@ -293,7 +295,13 @@ pub struct Writer {
     heads: Map<Head>,
     /// Which chain of a tenant this process writes receipts to. The first, until another process is met there.
     lane: Lane,
-    /// Requests that were waiting when the last batch was about to be answered: none of them is of a caller that came back.
+}
+
+/// What a commit leaves behind.
+struct Committed {
+    /// They must wait for the next batch.
+    put_off: Vec<Job>,
+    /// Requests that were waiting when the first of the batch was about to be answered: none of them is of a caller that came back.
     waited: usize,
 }
 
@@ -305,17 +313,18 @@ struct Head {
 
 impl Writer {
     pub(crate) fn new(store: Arc<dyn Store>, wakeups: Arc<Wakeups>, meters: LedgerMeters, fresh: Arc<Fresh>) -> Self {
-        Self { store, wakeups, meters, fresh, heads: Map::default(), lane: Lane::FIRST, waited: 0 }
+        Self { store, wakeups, meters, fresh, heads: Map::default(), lane: Lane::FIRST }
     }
 
-    /// Commits as many of `jobs` as can be; returns those that must wait for the next batch.
-    async fn commit(&mut self, queue: &Queue, jobs: Vec<Job>) -> Vec<Job> {
+    /// Commits as many of `jobs` as can be.
+    async fn commit(&mut self, queue: &Queue, jobs: Vec<Job>) -> Committed {
         let (jobs, rivals) = split(jobs);
         let mut jobs = self.without_damaged_chains(jobs).await;
         let (mut moved, mut refused): (Map<Version>, Map<Version>) = Default::default();
+        let mut waited = None;
         while !jobs.is_empty() {
             let appended = self.append(&mut jobs).await;
-            self.waited = queue.lock().jobs.len();
+            waited.get_or_insert_with(|| queue.lock().jobs.len());
             match appended {
                 Ok(()) => {
                     queue.failing.store(false, Ordering::Relaxed);
@@ -354,7 +363,7 @@ impl Writer {
             let streams = job.request.writes.iter().filter(|w| beaten(w)).map(|w| w.stream).collect();
             drop(job.reply.send(Err(AppendError::Conflict { streams })));
         }
-        rest
+        Committed { put_off: rest, waited: waited.unwrap_or(0) }
     }
 
     /// Chains that moved belong to no caller: another process wrote a receipt. In a run's chain, after it; outside runs, beside it: two who

@@ -343,9 +343,7 @@ impl Ledger {
     pub async fn release(&self, key: EffectKey, claim: &Claim, why: &str) -> Result<(), LedgerError> {
         loop {
             let effect = self.load(key).await?;
-            // The very claim: where it was not written, the same call may have been made again meanwhile, under the same fence, and be under way.
-            let written = matches!(&effect.state, State::Running(running) if running == claim);
-            if !written {
+            if !runs_under(&effect, claim) {
                 return Ok(());
             }
             let entry = Entry::Released { fence: claim.fence, at: self.clock.now(), why: why.into() };
@@ -657,6 +655,12 @@ fn fold(key: EffectKey, history: &History, veil: Option<Arc<Veil>>) -> Result<Ef
     effect.expired = history.expired;
     effect.veil = veil;
     Ok(effect)
+}
+
+/// Whether it runs under this very claim: where one was not written, the same call may have been made again meanwhile, under the same fence, and be
+/// under way.
+pub(crate) fn runs_under(effect: &Effect, claim: &Claim) -> bool {
+    matches!(&effect.state, State::Running(running) if running == claim)
 }
 
 /// A summary for streams that are not effects.

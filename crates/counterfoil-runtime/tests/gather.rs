@@ -18,6 +18,11 @@ use tokio::sync::{Semaphore, mpsc};
 /// Longer than any test: whoever waits for a moment in which nobody comes waits for ever.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
+/// Whoever waits for nobody would wait for ever: that is to fail, not to hang.
+async fn in_time<T>(coming: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), coming).await.expect("nobody is waited for in vain")
+}
+
 /// Tells to how many effects each batch writes.
 struct Telling {
     inner: Memory,
@@ -83,7 +88,7 @@ async fn callers_that_are_quick_to_come_back_go_together() {
     }
     drop(closed);
     for _ in 0..100 {
-        assert_eq!(told.recv().await, Some(CALLERS), "from then on none goes without the others");
+        assert_eq!(in_time(told.recv()).await, Some(CALLERS), "from then on none goes without the others");
     }
     callers.iter().for_each(tokio::task::JoinHandle::abort);
 }
@@ -118,7 +123,7 @@ async fn who_does_not_come_back_keeps_nobody_waiting() {
     // Eight were answered, and none of them comes back before these are done.
     over.store(true, Ordering::SeqCst);
     for n in 0..8 {
-        call(&runtime, format!("quick/{n}")).await;
+        in_time(call(&runtime, format!("quick/{n}"))).await;
     }
     released.add_permits(8);
     for caller in calling {

@@ -312,7 +312,7 @@ fn written(answer: &Row, count: usize) -> Result<Position, Failed> {
     let written = row::count(answer, 0)?;
     match row::column::<Option<i64>>(answer, 1)? {
         Some(base) if written == count as u64 => Ok(Position(base.unsigned_abs() + written - 1)),
-        None => Err(Failure::Met(unavailable("a stream was buried meanwhile", Written::No)).into()),
+        None => Err(Failure::Met(unavailable("others were writing to the same streams", Written::No)).into()),
         Some(_) => Err(unavailable(format!("the database wrote {written} of {count} records"), Written::Perhaps).into()),
     }
 }
