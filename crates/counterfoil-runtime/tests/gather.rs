@@ -118,7 +118,7 @@ async fn who_does_not_come_back_keeps_nobody_waiting() {
     });
     let calling: Vec<_> = calling.collect();
     for _ in 0..8 {
-        beginning.recv().await.unwrap();
+        in_time(beginning.recv()).await.unwrap();
     }
     // Eight were answered, and none of them comes back before these are done.
     over.store(true, Ordering::SeqCst);
