@@ -21,7 +21,8 @@ pub enum CodecError {
 }
 
 pub fn encode<T: Serialize>(items: &[T]) -> String {
-    let mut out = String::with_capacity(512);
+    // Most claims are longer than half of it, hardly any effect's record is longer.
+    let mut out = String::with_capacity(1024);
     out.push(VERSION);
     json_text::append(items, &mut out).expect("entries hold nothing that JSON cannot");
     out

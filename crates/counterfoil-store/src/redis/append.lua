@@ -1,5 +1,8 @@
 -- Appends one batch, whole or not at all.
 --
+-- Runs inside a transaction (MULTI), after the bodies of the batch were put under `stage`, and before whatever is still there is deleted. They do not
+-- pass through this script: Lua hashes every byte of every string it is given.
+--
 -- Redis does not roll a script back, so everything that can be refused is asked before the first write: the ledger's identity, every
 -- expected version, the type of every key that is written to. The first write is one that Redis refuses when it has no memory left; after it
 -- Redis refuses nothing more to the same script.
@@ -9,8 +12,9 @@
 --
 -- KEYS  the meta key
 -- ARGV  ledger id, last position this process knows of, writes, elements of `due`, elements of `names`, the batch's entry in the log (for
---       each write the stream and its expected version), earliest expiry, the batch's entry in `expires`, what others hear;
---       then for all writes: streams, records without their positions;
+--       each write the stream and its expected version), earliest expiry, the batch's entry in `expires`, what others hear, how many
+--       pieces the bodies are in, 1 if the sender listens to what is heard or else 0, the name of its stage;
+--       then for all writes: streams, heads without the position before the batch;
 --       then (time, stream)… that become due, (name, state)… that people look for
 local prefix = string.sub(KEYS[1], 1, -5)
 local records, log, due, expires, last = prefix .. 'records', prefix .. 'log', prefix .. 'due', prefix .. 'expires', prefix .. 'position'
@@ -27,8 +31,8 @@ if base < tonumber(ARGV[2]) then
 end
 
 local writes, logged = tonumber(ARGV[3]), ARGV[6]
-local S, R = 9, 9 + writes
-local D = R + writes
+local S, H = 12, 12 + writes
+local D = H + writes
 local N = D + ARGV[4]
 
 local newest = {}
@@ -39,7 +43,7 @@ for from = 1, writes, CHUNK do
   for i = from, to do
     local head = found[i - from + 1]
     local expected = sub(logged, 40 * i - 7, 40 * i)
-    -- A tombstone is shorter than a record: no version is expected of it.
+    -- A tombstone is shorter than a head: no version is expected of it.
     if head and sub(head, 17, 24) == expected then
       newest[i] = head
     elseif head or expected ~= '\0\0\0\0\0\0\0\0' then
@@ -57,8 +61,8 @@ local LONG = string.rep('-', 65)
 
 -- Where people find a stream by its current summary: by kind, state and tenant.
 local indexes = {}
-local function index_of(record)
-  local tag = sub(record, 56, 58 + byte(record, 57) + byte(record, 58))
+local function index_of(head)
+  local tag = sub(head, 56, 58 + byte(head, 57) + byte(head, 58))
   local index = indexes[tag]
   if not index then
     local state = byte(tag, 2)
@@ -69,25 +73,25 @@ local function index_of(record)
   return index
 end
 -- Only effects are named for people, by their tool.
-local function tool_of(record)
-  if byte(record, 56) ~= 1 then
+local function tool_of(head)
+  if byte(head, 56) ~= 1 then
     return ''
   end
-  local from = 59 + byte(record, 57) + byte(record, 58)
-  return sub(record, from, from + byte(record, 54) - 1)
+  local from = 59 + byte(head, 57) + byte(head, 58)
+  return sub(head, from, from + byte(head, 54) - 1)
 end
 
 -- Counted by hand: asking a table for its length costs Lua a search.
 local kept, fields, undue, unnamed = {}, 0, {}, {}
+local before_batch = format('%016d', base)
 for i = 1, writes do
   local stream = ARGV[S + i]
-  local position = format('%016d', base + i)
-  local record = position .. ARGV[R + i]
-  kept[fields + 1], kept[fields + 2] = stream, record
+  local head = before_batch .. ARGV[H + i]
+  kept[fields + 1], kept[fields + 2] = stream, head
   fields = fields + 2
-  local index = index_of(record)
+  local index = index_of(head)
   local count = index.count
-  index.added[count + 1], index.added[count + 2] = position, stream
+  index.added[count + 1], index.added[count + 2] = base + i, stream
   index.count = count + 2
   local old = newest[i]
   if old then
@@ -98,11 +102,11 @@ for i = 1, writes do
       before.removed[#before.removed + 1] = stream
     end
     -- Bit 1: due.
-    if byte(old, 53) % 4 >= 2 and byte(record, 53) % 4 < 2 then
+    if byte(old, 53) % 4 >= 2 and byte(head, 53) % 4 < 2 then
       undue[#undue + 1] = stream
     end
     local tool = tool_of(old)
-    if tool ~= '' and tool ~= tool_of(record) then
+    if tool ~= '' and tool ~= tool_of(head) then
       unnamed[#unnamed + 1] = prefix .. 'idemp:' .. tool .. ':' .. string.gsub(stream, '.', function(c)
         return format('%02x', byte(c))
       end)
@@ -112,6 +116,14 @@ end
 call('ZCARD', log)
 local none_due = call('ZCARD', due) == 0
 call('ZCARD', expires)
+local staged, bodies = {}, {}
+for piece = 1, tonumber(ARGV[10]) do
+  staged[piece] = prefix .. 'stage:' .. ARGV[12] .. ':' .. piece
+  bodies[piece] = prefix .. 'bodies:' .. format('%d', base) .. ':' .. piece
+  if call('EXISTS', staged[piece]) == 0 or call('EXISTS', bodies[piece]) == 1 then
+    return redis.error_reply('CFSTAGE the bodies of a batch are not where they should be')
+  end
+end
 
 call('SET', last, format('%d', base + writes))
 local function rest()
@@ -119,6 +131,9 @@ local function rest()
     for at = from, to, CHUNK do
       call(command, key, unpack(args, at, math.min(at + CHUNK - 1, to)))
     end
+  end
+  for piece = 1, #staged do
+    call('RENAME', staged[piece], bodies[piece])
   end
   many('HSET', records, kept, 1, fields)
   call('ZADD', log, format('%d', base), logged)
@@ -143,8 +158,11 @@ local function rest()
   for from = N + 1, N + ARGV[5], CHUNK do
     call('MSET', unpack(ARGV, from, math.min(from + CHUNK - 1, N + ARGV[5])))
   end
-  -- A hint: nobody depends on it.
-  redis.pcall('PUBLISH', prefix .. 'heard', ARGV[9])
+  -- A hint, on which nobody depends; the sender knows anyway.
+  local listeners = redis.pcall('PUBSUB', 'NUMSUB', prefix .. 'heard')
+  if listeners.err or listeners[2] > tonumber(ARGV[11]) then
+    redis.pcall('PUBLISH', prefix .. 'heard', ARGV[9])
+  end
 end
 local whole, why = pcall(rest)
 if not whole then

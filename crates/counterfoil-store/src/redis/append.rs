@@ -1,4 +1,5 @@
-//! Append: one script per batch. What the script needs is made here, so that Redis, which does one thing at a time, does little.
+//! Append: one transaction per batch, with one script in it. What the script needs is made here, so that Redis, which does one thing at a time, does
+//! little; bodies are put beside it, because what a script is given costs it by the byte.
 
 use counterfoil_core::StreamId;
 use redis::{Cmd, Value, cmd, pipe};
@@ -6,7 +7,7 @@ use redis::{Cmd, Value, cmd, pipe};
 use super::fault::{perhaps_written, unavailable};
 use super::link::Link;
 use super::read::bytes;
-use super::record::{self, Head};
+use super::record::{Head, Packed};
 use crate::remote::StreamPrefix;
 use crate::spread::Set;
 use crate::{AppendError, Batch, Position, StoreError, Version, Write};
@@ -27,11 +28,13 @@ pub async fn append(link: &Link, batch: &Batch) -> Result<Position, AppendError>
     if !twice.is_empty() {
         return Err(AppendError::Conflict { streams: conflicts(link, writes, twice).await? });
     }
-    let packed: Vec<Packed<'_>> = writes.iter().map(|write| Packed::new(link, write)).collect();
-    let seen = link.seen();
+    let packed = Packed::new(writes);
+    let name = link.stage();
+    let (staged, unstaged) = stage(link, &name, packed.pieces);
+    let batch = Sent { writes, heads: packed.heads, names: names(link, writes), pieces: staged.len(), seen: link.seen(), stage: &name };
     let by = link.deadline();
     let line = link.line_to_write(by).await?;
-    match link.scripts.append.run(&line, |command| pack(link, seen, &packed, command), by).await {
+    match link.scripts.append.run_between(&line, &staged, |command| batch.pack(link, command), &unstaged, by).await {
         Ok(Ok(Value::Int(position))) => {
             let position = position.cast_unsigned();
             link.saw(position);
@@ -73,7 +76,7 @@ async fn conflicts(link: &Link, writes: &[Write], mut streams: Vec<StreamId>) ->
     for (write, head) in writes.iter().zip(heads) {
         let version = match bytes(head).map(|head| Head::read(write.stream, &head)).transpose()? {
             None => Some(Version::NONE),
-            Some(Head::Live(newest)) => Some(newest.record.version),
+            Some(Head::Live(newest)) => Some(newest.found.version),
             Some(Head::Tombstone { .. }) => None,
         };
         if version != Some(write.expected) {
@@ -85,43 +88,61 @@ async fn conflicts(link: &Link, writes: &[Write], mut streams: Vec<StreamId>) ->
     Ok(streams)
 }
 
-struct Packed<'a> {
-    write: &'a Write,
-    record: Vec<u8>,
-    name: Option<String>,
+/// Puts the bodies where the script finds them, and takes away what it left there.
+fn stage(link: &Link, name: &str, pieces: Vec<Vec<u8>>) -> (Vec<Cmd>, Cmd) {
+    let mut unstaged = cmd("DEL");
+    let staged = pieces.into_iter().zip(1..).map(|(piece, number)| {
+        let key = link.keys.stage(name, number);
+        unstaged.arg(&key);
+        cmd("SET").arg(key).arg(piece).to_owned()
+    });
+    (staged.collect(), unstaged)
 }
 
-impl<'a> Packed<'a> {
-    fn new(link: &Link, write: &'a Write) -> Self {
+/// What people look for, and what they find there.
+fn names(link: &Link, writes: &[Write]) -> Vec<(String, &'static str)> {
+    let name = |write: &Write| {
         let summary = &write.summary;
-        let name = link.keys.name(&write.stream, summary.kind, summary.tool.as_ref().map(|tool| tool.as_str()));
-        Self { write, record: record::packed(write), name }
-    }
+        let name = link.keys.name(&write.stream, summary.kind, summary.tool.as_ref().map(|tool| tool.as_str()))?;
+        Some((name, summary.state))
+    };
+    writes.iter().filter_map(name).collect()
 }
 
-/// In the order that `append.lua` says.
-fn pack(link: &Link, seen: u64, packed: &[Packed<'_>], command: &mut Cmd) {
-    let writes = || packed.iter().map(|packed| packed.write);
-    let place = |write: &Write, version: Version| [&write.stream.0[..], &version.0.to_be_bytes()].concat();
-    let expiring = || writes().filter_map(|write| Some((write.summary.expires?, write)));
-    let due = || writes().filter_map(|write| Some((write.summary.due?, &write.stream)));
-    let names = || packed.iter().filter_map(|packed| Some((packed.name.as_ref()?, packed.write.summary.state)));
-    let logged: Vec<u8> = writes().flat_map(|write| place(write, write.expected)).collect();
-    let expires: Vec<u8> = expiring().flat_map(|(_, write)| place(write, write.expected.next())).collect();
-    let earliest = expiring().map(|(at, _)| at.0).min().unwrap_or_default();
-    let heard: Vec<u8> = writes().flat_map(|write| StreamPrefix::from(&write.stream).0).collect();
-    command.arg(&link.keys.meta).arg(&link.id).arg(seen).arg(packed.len()).arg(2 * due().count()).arg(2 * names().count());
-    command.arg(logged).arg(earliest).arg(expires).arg(heard);
-    for write in writes() {
-        command.arg(&write.stream.0);
-    }
-    for packed in packed {
-        command.arg(&packed.record);
-    }
-    for (at, stream) in due() {
-        command.arg(at.0).arg(&stream.0);
-    }
-    for (name, state) in names() {
-        command.arg(name).arg(state);
+/// A batch, but for its bodies.
+struct Sent<'a> {
+    writes: &'a [Write],
+    heads: Vec<Vec<u8>>,
+    names: Vec<(String, &'static str)>,
+    pieces: usize,
+    seen: u64,
+    stage: &'a str,
+}
+
+impl Sent<'_> {
+    /// In the order that `append.lua` says.
+    fn pack(&self, link: &Link, command: &mut Cmd) {
+        let writes = || self.writes.iter();
+        let place = |write: &Write, version: Version| [&write.stream.0[..], &version.0.to_be_bytes()].concat();
+        let expiring = || writes().filter_map(|write| Some((write.summary.expires?, write)));
+        let due = || writes().filter_map(|write| Some((write.summary.due?, &write.stream)));
+        let logged: Vec<u8> = writes().flat_map(|write| place(write, write.expected)).collect();
+        let expires: Vec<u8> = expiring().flat_map(|(_, write)| place(write, write.expected.next())).collect();
+        let earliest = expiring().map(|(at, _)| at.0).min().unwrap_or_default();
+        let heard: Vec<u8> = writes().flat_map(|write| StreamPrefix::from(&write.stream).0).collect();
+        command.arg(&link.keys.meta).arg(&link.id).arg(self.seen).arg(self.writes.len()).arg(2 * due().count()).arg(2 * self.names.len());
+        command.arg(logged).arg(earliest).arg(expires).arg(heard).arg(self.pieces).arg(u8::from(link.listens())).arg(self.stage);
+        for write in writes() {
+            command.arg(&write.stream.0);
+        }
+        for head in &self.heads {
+            command.arg(head);
+        }
+        for (at, stream) in due() {
+            command.arg(at.0).arg(&stream.0);
+        }
+        for (name, state) in &self.names {
+            command.arg(name).arg(state);
+        }
     }
 }

@@ -31,5 +31,4 @@ for at = 2, #ARGV, 2 do
     bury(ARGV[at], head, ARGV[at + 1])
   end
 end
-rewrite_log()
-return 1
+return rewrite_batches() or 1

@@ -1,6 +1,6 @@
 //! What Redis's refusals mean at the border.
 //!
-//! The scripts refuse before their first write, so whatever Redis answers with, nothing was written; the one exception says so itself.
+//! The scripts refuse before their first write, so whatever Redis answers with, nothing was written; the exceptions (`CFHALF`, `CFBODIES`) say so themselves.
 
 use redis::ServerError;
 
@@ -22,7 +22,7 @@ pub fn perhaps_written(silence: &Silence) -> StoreError {
 }
 
 pub fn refused(label: &str, error: &ServerError) -> StoreError {
-    let (code, detail) = (error.code(), error.details().unwrap_or_default());
+    let (code, detail) = reason(error);
     let damaged = |message: String| StoreError::Corrupt { place: label.into(), message };
     match code {
         "CFGONE" => damaged(GONE.into()),
@@ -30,6 +30,8 @@ pub fn refused(label: &str, error: &ServerError) -> StoreError {
         "CFHALF" => {
             damaged(format!("a batch was written in part: {detail}; restore Redis from before it, or compare the streams it names"))
         }
+        "CFBODIES" => damaged(format!("the bodies at {detail} cannot be read; what was to be buried is, but for them")),
+        "CFSTAGE" => damaged(format!("{detail}: someone else writes to this ledger's keys; nothing was written")),
         "WRONGTYPE" => damaged(format!("a key of the ledger was written by someone else: {detail}; nothing was written")),
         "OOM" => unavailable("Redis has used up its maxmemory and refuses writes; raise maxmemory or prune the ledger"),
         "LOADING" => unavailable("Redis is loading its data after a start"),
@@ -40,9 +42,16 @@ pub fn refused(label: &str, error: &ServerError) -> StoreError {
     }
 }
 
+/// Code and detail; where a transaction was given up when it was to be ended, those of why.
+fn reason(error: &ServerError) -> (&str, &str) {
+    let detail = error.details().unwrap_or_default();
+    let why = if error.code() == "EXECABORT" { detail.split_once("because of: ") } else { None };
+    why.map_or((error.code(), detail), |(_, why)| why.split_once(' ').unwrap_or((why, "")))
+}
+
 pub const GONE: &str = "the ledger is not there any more; Redis was emptied, or another Redis answers at this address";
 
 /// Whether another connection may get another answer.
 pub fn ends_the_line(error: &ServerError) -> bool {
-    matches!(error.code(), "LOADING" | "READONLY" | "MOVED" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH")
+    matches!(reason(error).0, "LOADING" | "READONLY" | "MOVED" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH")
 }

@@ -1,4 +1,7 @@
 //! Hearing of commits, on a connection of its own. What was missed while there was none is told as "anything".
+//!
+//! What this process commits itself is told here and not by Redis, unless others listen as well: a message costs Redis, and wakes who asked for the commit
+//! before its answer does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +13,15 @@ use tokio::time::{Instant, sleep};
 
 use super::line::Line;
 use super::link::Link;
+use crate::Batch;
 use crate::remote::{Heard, StreamPrefix};
 
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// What this process has committed.
+pub fn own(batch: &Batch) -> Heard {
+    Heard::Streams(batch.writes.iter().map(|write| StreamPrefix::from(&write.stream)).collect())
+}
 
 /// Runs until it is dropped.
 pub async fn listen(link: Arc<Link>, tell: broadcast::Sender<Heard>) {
@@ -21,9 +30,11 @@ pub async fn listen(link: Arc<Link>, tell: broadcast::Sender<Heard>) {
         if let Ok((line, _)) = Line::open(&link.address, Some(sender), link.options.connect_within).await {
             let by = Instant::now() + link.options.answer_within;
             if let Ok(Ok(_)) = line.ask(cmd("SUBSCRIBE").arg(&link.keys.heard), by).await {
+                link.set_listens(true);
                 // Nobody can have counted on this connection before it was there: also the first one may have missed something.
                 drop(tell.send(Heard::Anything));
                 attend(&link, &line, pushes, &tell).await;
+                link.set_listens(false);
             }
         }
         sleep(PAUSE).await;
@@ -50,6 +61,7 @@ async fn attend(link: &Link, line: &Line, mut pushes: UnboundedReceiver<PushInfo
                 if !matches!(line.ask(&cmd("PING"), by).await, Ok(Ok(_))) {
                     return;
                 }
+                link.set_listens(true);
             }
         }
     }

@@ -4,7 +4,9 @@
 //! |---|---|---|
 //! | `{L}:meta` | hash | product, format, id |
 //! | `{L}:position` | string | the last position given out |
-//! | `{L}:records` | hash | stream → its newest record, or its tombstone; stream and version → an older record |
+//! | `{L}:records` | hash | stream → the head of its newest record, or its tombstone; stream and version → the head of an older record |
+//! | `{L}:bodies:<position before the batch>:<piece>` | string | the bodies of a batch, in pieces (`record.rs`) |
+//! | `{L}:stage:<name>:<piece>` | string | the bodies of a batch, inside its transaction |
 //! | `{L}:log` | sorted set | a member per batch by the position before it: for each record its stream and how many it had before |
 //! | `{L}:expires` | sorted set | a member per batch by its earliest expiry: for each record that has one its stream and version |
 //! | `{L}:due` | sorted set | time → stream |
@@ -50,6 +52,11 @@ impl Keys {
     /// What a user's rights are tried on.
     pub fn rehearsal(&self) -> String {
         format!("{}rehearsal", self.prefix)
+    }
+
+    /// Where a piece of bodies lies until the script knows its place.
+    pub fn stage(&self, name: &str, piece: u32) -> String {
+        format!("{}stage:{name}:{piece}", self.prefix)
     }
 
     /// What people look for. `None`: only effects of a tool have such a name.

@@ -58,23 +58,26 @@ impl Line {
 
     /// Redis's answer, which may be a refusal.
     pub async fn ask(&self, command: &Cmd, by: Instant) -> Result<Result<Value, ServerError>, Silence> {
-        match answer(self.connection.clone().send_packed_command(command), by).await? {
-            Value::ServerError(error) => Ok(Err(error)),
-            value => Ok(Ok(value)),
-        }
+        Ok(said(answer(self.connection.clone().send_packed_command(command), by).await?))
     }
 
     /// The answers to `commands`, in one round trip. The first refusal stands for all.
     pub async fn ask_all(&self, commands: &Pipeline, by: Instant) -> Result<Result<Vec<Value>, ServerError>, Silence> {
+        Ok(self.ask_each(commands, by).await?.into_iter().collect())
+    }
+
+    /// The answer to each of `commands`, in one round trip.
+    pub async fn ask_each(&self, commands: &Pipeline, by: Instant) -> Result<Vec<Result<Value, ServerError>>, Silence> {
         let answers = answer(self.connection.clone().send_packed_commands(commands, 0, commands.len()), by).await?;
-        let mut values = Vec::with_capacity(answers.len());
-        for value in answers {
-            match value {
-                Value::ServerError(error) => return Ok(Err(error)),
-                value => values.push(value),
-            }
-        }
-        Ok(Ok(values))
+        Ok(answers.into_iter().map(said).collect())
+    }
+}
+
+/// A refusal apart from other answers.
+pub fn said(answer: Value) -> Result<Value, ServerError> {
+    match answer {
+        Value::ServerError(error) => Err(error),
+        value => Ok(value),
     }
 }
 

@@ -4,7 +4,7 @@
 //! process. While there is no line everything is refused at once; only the first attempt to get a new one is waited for.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as Moment};
 
@@ -41,6 +41,12 @@ pub struct Link {
     risks: Mutex<Vec<String>>,
     /// The newest position that this process knows to be acknowledged.
     seen: AtomicU64,
+    /// This process hears of commits itself, as far as it knows.
+    listens: AtomicBool,
+    /// Differs from that of every other process.
+    nonce: u64,
+    /// Batches that were sent.
+    batches: AtomicU64,
 }
 
 enum State {
@@ -95,7 +101,21 @@ impl Link {
         let (state, _) = watch::channel(State::Up(Arc::new(line), None));
         let (clock, seen) = (Arc::new(look.clock()), AtomicU64::new(look.position));
         let risks = Mutex::new(look.judgement.risks.clone());
-        Arc::new(Self { address, keys, options, scripts, id, clock, state, risks, seen })
+        let nonce = RandomState::new().hash_one((std::time::SystemTime::now(), std::process::id()));
+        Arc::new(Self {
+            address,
+            keys,
+            options,
+            scripts,
+            id,
+            clock,
+            state,
+            risks,
+            seen,
+            listens: AtomicBool::new(false),
+            nonce,
+            batches: AtomicU64::new(0),
+        })
     }
 
     pub fn risks(&self) -> Vec<String> {
@@ -108,6 +128,19 @@ impl Link {
 
     pub fn saw(&self, position: u64) {
         self.seen.fetch_max(position, Ordering::SeqCst);
+    }
+
+    /// A name that no other batch has: should Redis once not carry out a batch as one transaction, it has no other's bodies.
+    pub fn stage(&self) -> String {
+        format!("{:016x}-{:x}", self.nonce, self.batches.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn listens(&self) -> bool {
+        self.listens.load(Ordering::SeqCst)
+    }
+
+    pub fn set_listens(&self, listens: bool) {
+        self.listens.store(listens, Ordering::SeqCst);
     }
 
     pub fn deadline(&self) -> Instant {
@@ -245,6 +278,8 @@ impl Link {
         let opened = Line::open(&self.address, None, self.options.connect_within).await;
         let (line, ended) = opened.map_err(|why| unavailable(format!("{}: cannot be reached: {why}", self.address.label())))?;
         let refused = self.look(&line).await?;
+        // Where one line ended the other probably has too, and may not know it yet.
+        self.set_listens(false);
         self.state.send_replace(State::Up(Arc::new(line), refused));
         Ok(ended)
     }

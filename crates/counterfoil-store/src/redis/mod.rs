@@ -3,7 +3,7 @@
 //! Reading order: `address`, `keys` (what is where), `record` (one record), `append.lua` and `append`, `read` (load, due, tail), `search`,
 //! `prune`, `graves`; then `line` (one connection), `settings` (is this Redis fit), `link` (the connection is kept), `open`, `hear`, `fault`.
 //!
-//! What must stay true: a batch is one script and is sent once; nothing can fail in a script after its first write; nothing is acknowledged
+//! What must stay true: a batch is one transaction with one script and is sent once; nothing can fail in a script after its first write; nothing is acknowledged
 //! before Redis has answered, which with `appendfsync always` it does after the flush. Why it is so: `docs/adr/0013-redis-ledger.md`.
 
 mod address;
@@ -34,7 +34,7 @@ use self::link::Link;
 use crate::remote::{Heard, RemoteClock};
 use crate::{
     AppendError, Batch, Cursor, Eventually, Graves, Graveyard, History, OpenError, Page, Position, Pruned, Query, Reach, Recorded, Store,
-    StoreError, Tombstone,
+    StoreError, Tombstone, Written,
 };
 
 /// Commits that a slow listener may be behind before it is told that it missed some.
@@ -113,7 +113,18 @@ impl Store for Redis {
     }
 
     fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
-        Box::pin(append::append(&self.link, batch))
+        Box::pin(async move {
+            let appended = append::append(&self.link, batch).await;
+            // Perhaps heard twice: it is a hint.
+            match &appended {
+                Ok(_) => drop(self.heard.send(hear::own(batch))),
+                Err(AppendError::Store(StoreError::Unavailable { written: Written::Perhaps, .. })) => {
+                    drop(self.heard.send(Heard::Anything))
+                }
+                Err(_) => {}
+            }
+            appended
+        })
     }
 
     fn due(&self, now: Timestamp, limit: usize) -> Eventually<'_, Result<Vec<StreamId>, StoreError>> {

@@ -18,8 +18,8 @@ use super::script::{self, Scripts};
 use super::settings::remedy;
 use crate::OpenError;
 
-/// The format that this program writes, and the newest it reads.
-const FORMAT: u32 = 1;
+/// The format that this program writes, and the only one it reads.
+const FORMAT: u32 = 2;
 /// Keys that Redis looks at per step of a search for foreign ones.
 const SCAN_COUNT: usize = 10_000;
 
@@ -38,6 +38,7 @@ pub async fn open(address: Address, options: RedisOptions) -> Result<(Arc<Link>,
     if look.id.is_none() {
         opening.nothing_foreign(&line, by).await?;
     }
+    opening.answered(line.ask_all(&script::rehearse_transaction(), by).await)?;
     opening.answered(line.ask(&script::rehearse(&opening.keys.meta), by).await)?;
     let id = opening.stamp(&line, by).await?;
     let scripts = opening.answered(Scripts::load(&line, by).await)?;
@@ -62,6 +63,10 @@ impl Opening {
             (Some("counterfoil"), Some(found), _) if found > FORMAT => {
                 Err(OpenError::TooNew { store: self.label.clone(), found, supported: FORMAT })
             }
+            (Some("counterfoil"), Some(found), _) => Err(self.unfit(format!(
+                "this ledger has format {found}, from before the first release, and this program reads format {FORMAT}; \
+                 `counterfoil store copy` of the program that wrote it carries it elsewhere, and the same of this one back"
+            ))),
             (product, ..) => Err(self.not_a_ledger(format!("{} says it belongs to {product:?}", self.keys.meta))),
         }
     }

@@ -7,6 +7,9 @@
 -- ARGV  ledger id, expired before this, the same as its upper and lower 32 bits, at most so many streams
 local upper_end, lower_end, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
+-- Pieces of bodies that one step writes again: each costs as much as it is long.
+local TOUCHED_MAX = 16
+
 local pruned, more, skipped = 0, 0, 0
 while more == 0 do
   local entry = call('ZRANGEBYSCORE', expires, '-inf', ARGV[2], 'WITHSCORES', 'LIMIT', skipped, 1)
@@ -21,7 +24,7 @@ while more == 0 do
     if head and sub(head, 17, 24) == sub(places, at + 32, at + 39) then
       local upper, lower = struct.unpack('>i4I4', sub(head, 45, 52))
       if upper < upper_end or (upper == upper_end and lower < lower_end) then
-        if pruned == limit then
+        if pruned == limit or touched >= TOUCHED_MAX then
           more = 1
           -- What was not looked at is found by the time it has.
           kept[#kept + 1] = sub(places, at)
@@ -51,5 +54,4 @@ while more == 0 do
     end
   end
 end
-rewrite_log()
-return { pruned, more }
+return rewrite_batches() or { pruned, more }

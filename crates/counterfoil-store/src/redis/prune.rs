@@ -7,7 +7,7 @@ use super::fault::perhaps_written;
 use super::link::Link;
 use crate::{Pruned, StoreError};
 
-/// Streams per step: about a millisecond of Redis's time.
+/// Streams per step: some milliseconds of Redis's time. A step ends sooner where many batches must be written again.
 const STEP: usize = 100;
 
 pub async fn prune(link: &Link, before: Timestamp, limit: usize) -> Result<Pruned, StoreError> {

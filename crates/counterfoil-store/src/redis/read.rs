@@ -1,14 +1,16 @@
 //! Load, due and tail.
 
 use counterfoil_core::{StreamId, Timestamp};
-use redis::{Value, cmd, pipe};
+use redis::{Value, pipe};
 
+use super::fault::unavailable;
 use super::link::Link;
-use super::record::{self, Head, corrupt};
+use super::record::{Head, corrupt};
+use super::script;
 use crate::{History, Position, Reach, Record, Recorded, StoreError, Version};
 
-/// Records fetched at once. Bounds memory, and how long Redis is busy with one step.
-const STEP: usize = 256;
+/// Records fetched at once. Bounds memory, and how long Redis is busy with one step: bodies pass through a script.
+const STEP: usize = 64;
 /// Batches fetched at once by `tail`.
 const BATCHES: usize = 32;
 /// Older records that are asked for together with the newest: most streams have no more.
@@ -16,15 +18,19 @@ const GUESSED: u64 = 4;
 /// How often a stream may be pruned between two looks at it before something else must be wrong.
 const LOOKS_MAX: u32 = 3;
 
+/// A head and its body, if it has one.
+type Fetched = (Vec<u8>, Option<Vec<u8>>);
+
 /// One command, unless more older records are wanted than were guessed.
 pub async fn load(link: &Link, stream: StreamId, reach: Reach) -> Result<History, StoreError> {
     let guessed = if reach == Reach::Whole { GUESSED } else { 0 };
     for _ in 0..LOOKS_MAX {
-        let mut found = fields(link, stream, true, 1..=guessed).await?.into_iter();
-        let newest = match found.next().flatten().map(|head| Head::read(stream, &head)).transpose()? {
+        let fields = std::iter::once(stream.0.to_vec()).chain((1..=guessed).map(|version| older_field(&stream, version)));
+        let mut found = fetch(link, 1, fields).await?.into_iter();
+        let newest = match found.next().flatten().map(|(head, body)| Ok((Head::read(stream, &head)?, body))).transpose()? {
             None => return Ok(History::default()),
-            Some(Head::Tombstone { version }) => return Ok(History { version, expired: true, records: Vec::new() }),
-            Some(Head::Live(newest)) => newest.record,
+            Some((Head::Tombstone { version }, _)) => return Ok(History { version, expired: true, records: Vec::new() }),
+            Some((Head::Live(newest), body)) => newest.with_body(body)?.record,
         };
         let version = newest.version;
         let first = match reach {
@@ -32,26 +38,26 @@ pub async fn load(link: &Link, stream: StreamId, reach: Reach) -> Result<History
             Reach::Newest(0) => return Ok(History { version, expired: false, records: Vec::new() }),
             Reach::Newest(count) => version.0.saturating_sub(u64::from(count)) + 1,
         };
-        let mut older: Vec<Option<Vec<u8>>> = found.take(version.0.saturating_sub(first) as usize).collect();
+        let mut older: Vec<Option<Fetched>> = found.take(version.0.saturating_sub(first) as usize).collect();
         let mut next = first + older.len() as u64;
         while next < version.0 {
             let last = (version.0 - 1).min(next + STEP as u64 - 1);
-            older.extend(fields(link, stream, false, next..=last).await?);
+            older.extend(fetch(link, 1, (next..=last).map(|version| older_field(&stream, version))).await?);
             next = last + 1;
         }
         // One is missing: pruned between two looks.
         if let Some(older) = older.into_iter().collect::<Option<Vec<_>>>() {
-            return history(stream, first, &older, newest);
+            return history(stream, first, older, newest);
         }
     }
     Err(corrupt(stream, "some of its records are missing"))
 }
 
-fn history(stream: StreamId, first: u64, older: &[Vec<u8>], newest: Record) -> Result<History, StoreError> {
+fn history(stream: StreamId, first: u64, older: Vec<Fetched>, newest: Record) -> Result<History, StoreError> {
     let version = newest.version;
     let mut records = Vec::with_capacity(older.len() + 1);
-    for (older, expected) in older.iter().zip(first..) {
-        let Recorded { record, .. } = record::read(stream, older)?;
+    for (fetched, expected) in older.into_iter().zip(first..) {
+        let Recorded { record, .. } = whole(stream, fetched)?;
         if record.version != Version(expected) {
             return Err(corrupt(stream, &format!("record {} is in the place of {expected}", record.version.0)));
         }
@@ -61,23 +67,32 @@ fn history(stream: StreamId, first: u64, older: &[Vec<u8>], newest: Record) -> R
     Ok(History { version, expired: false, records })
 }
 
-/// The newest record, if it is asked for, then the older ones of these versions.
-async fn fields(
-    link: &Link,
-    stream: StreamId,
-    newest: bool,
-    older: std::ops::RangeInclusive<u64>,
-) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-    let mut question = cmd("HMGET");
-    question.arg(&link.keys.records);
-    if newest {
-        question.arg(&stream.0);
+fn whole(stream: StreamId, (head, body): Fetched) -> Result<Recorded, StoreError> {
+    match Head::read(stream, &head)? {
+        Head::Live(live) => live.with_body(body),
+        Head::Tombstone { .. } => Err(corrupt(stream, "a tombstone is in the place of a record")),
     }
-    for version in older {
-        question.arg(older_field(&stream, version));
+}
+
+/// Of each `alternatives` fields the first that is there, with its body: all as they are at one moment.
+async fn fetch(link: &Link, alternatives: usize, fields: impl Iterator<Item = Vec<u8>>) -> Result<Vec<Option<Fetched>>, StoreError> {
+    let mut question = script::fetch();
+    question.arg(&link.keys.meta).arg(alternatives);
+    let mut asked = 0;
+    fields.for_each(|field| {
+        question.arg(field);
+        asked += 1;
+    });
+    let mut answer = array(link.read(pipe().add_command(question)).await?.into_iter().next()).into_iter().map(bytes);
+    let mut fetched = Vec::new();
+    while let (Some(head), Some(body)) = (answer.next(), answer.next()) {
+        fetched.push(head.map(|head| (head, body)));
     }
-    let answer = array(link.read(pipe().add_command(question)).await?.into_iter().next());
-    Ok(answer.into_iter().map(bytes).collect())
+    // What is not understood must not be taken for what is not there.
+    if fetched.len() * alternatives != asked {
+        return Err(unavailable(format!("Redis answered with {} records where {} were asked for", fetched.len(), asked / alternatives)));
+    }
+    Ok(fetched)
 }
 
 fn older_field(stream: &StreamId, version: u64) -> Vec<u8> {
@@ -113,7 +128,7 @@ pub async fn tail(link: &Link, after: Position, limit: usize) -> Result<Vec<Reco
         let places: Vec<Place> =
             batches.iter().flat_map(|(base, logged)| places(*base, logged)).filter(|place| place.position > after.0).collect();
         for places in places.chunks(STEP) {
-            fetch(link, &places[..places.len().min(limit - tail.len())], &mut tail).await?;
+            follow(link, &places[..places.len().min(limit - tail.len())], &mut tail).await?;
         }
         let mut question = pipe();
         question.cmd("ZRANGE").arg(&link.keys.log).arg(&from).arg("+inf").arg("BYSCORE");
@@ -144,25 +159,19 @@ fn places(base: u64, logged: &[u8]) -> impl Iterator<Item = Place> + '_ {
     })
 }
 
-/// Each is its stream's newest record, or an older one; a moment later it may be the other, so both are asked for at once.
-async fn fetch(link: &Link, places: &[Place], tail: &mut Vec<Recorded>) -> Result<(), StoreError> {
+/// Each is an older record of its stream, or else the newest.
+async fn follow(link: &Link, places: &[Place], tail: &mut Vec<Recorded>) -> Result<(), StoreError> {
     if places.is_empty() {
         return Ok(());
     }
-    let mut question = cmd("HMGET");
-    question.arg(&link.keys.records);
-    for place in places {
-        question.arg(&place.stream.0).arg(older_field(&place.stream, place.version));
-    }
-    let mut answers = array(link.read(pipe().add_command(question)).await?.into_iter().next()).into_iter().map(bytes);
-    for Place { position, stream, version } in places.iter().copied() {
-        let (newest, older) = (answers.next().flatten(), answers.next().flatten());
-        let recorded = match (older, newest.map(|newest| Head::read(stream, &newest)).transpose()?) {
-            (Some(older), _) => record::read(stream, &older)?,
-            (None, Some(Head::Live(newest))) => newest,
+    let fields = places.iter().flat_map(|place| [older_field(&place.stream, place.version), place.stream.0.to_vec()]);
+    for (place, fetched) in places.iter().zip(fetch(link, 2, fields).await?) {
+        let Place { position, stream, version } = *place;
+        let (head, body) = fetched.ok_or_else(|| corrupt(stream, &format!("record {version} is missing")))?;
+        let recorded = match Head::read(stream, &head)? {
+            Head::Live(live) => live.with_body(body)?,
             // Pruned since.
-            (None, Some(Head::Tombstone { .. })) => continue,
-            (None, None) => return Err(corrupt(stream, &format!("record {version} is missing"))),
+            Head::Tombstone { .. } => continue,
         };
         if (recorded.record.version, recorded.record.position) != (Version(version), Position(position)) {
             return Err(corrupt(stream, &format!("record {version} is not at position {position}")));

@@ -6,6 +6,9 @@ local key = string.sub(KEYS[1], 1, -5) .. 'rehearsal'
 local call = redis.call
 call('SET', key, '1')
 call('GET', key)
+call('GETRANGE', key, 0, 0)
+call('EXISTS', key)
+call('RENAME', key, key)
 call('DEL', key)
 call('MSET', key, '1')
 call('DEL', key)
@@ -17,7 +20,6 @@ call('ZADD', key, '1', '1')
 call('ZCARD', key)
 call('ZRANGE', key, '-inf', '+inf', 'BYSCORE', 'LIMIT', 0, 1)
 call('ZRANGEBYSCORE', key, '-inf', '+inf', 'LIMIT', 0, 1)
-call('ZREVRANGEBYSCORE', key, '+inf', '-inf', 'LIMIT', 0, 1)
 call('ZREM', key, '1')
 call('PUBLISH', key, '')
 return 1

@@ -1,6 +1,6 @@
 //! Search: the streams of each state are kept by the position of their newest record, so one state or several are merged from the top.
 //!
-//! Tool, run and time are looked at in the newest record of each. Every step is small, so that a search for what is rare does not hold up Redis; a
+//! Tool, run and time are looked at in the newest head of each. Every step is small, so that a search for what is rare does not hold up Redis; a
 //! stream that is written meanwhile may be missing from the page, as it has moved to the top.
 
 use counterfoil_core::StreamId;
@@ -9,8 +9,8 @@ use redis::{cmd, pipe};
 
 use super::link::Link;
 use super::read::{array, bytes, scored};
-use super::record::Head;
-use crate::{Found, Page, Position, Query, Recorded, StoreError};
+use super::record::{Head, Live};
+use crate::{Page, Position, Query, StoreError};
 
 /// Streams looked at in one step.
 const STEP_MIN: usize = 64;
@@ -37,8 +37,7 @@ pub async fn search(link: &Link, query: &Query) -> Result<Page, StoreError> {
         let heads = array(link.read(pipe().add_command(question)).await?.into_iter().next());
         for ((position, stream), head) in newest.into_iter().zip(heads) {
             let Some(head) = bytes(head) else { continue };
-            let Head::Live(Recorded { summary, record, .. }) = Head::read(stream, &head)? else { continue };
-            let found = Found { stream, version: record.version, position: record.position, at: record.at, summary };
+            let Head::Live(Live { found, .. }) = Head::read(stream, &head)? else { continue };
             if found.position != Position(position) || !query.matches(&found) {
                 continue;
             }

@@ -41,6 +41,27 @@ async fn a_commit_wakes_another_value_and_a_refusal_does_not() {
     assert_eq!(next(&mut heard).await, Heard::Streams(vec![StreamPrefix::from(&stream(4))]));
 }
 
+/// Redis is not asked to tell what its only listener knows; and the listener hears it all the same.
+#[tokio::test]
+async fn who_is_alone_tells_itself() {
+    let server = Server::durable();
+    let (store, mut heard) = listening(&server).await;
+    let published = || {
+        let stats = server.cli(&["info", "commandstats"]);
+        stats.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls=")?.split(',').next()?.parse::<u32>().ok()).unwrap_or(0)
+    };
+    let before = published();
+    append(&store, vec![write(1, 0)]).await.expect("an append");
+    assert_eq!(next(&mut heard).await, Heard::Streams(vec![StreamPrefix::from(&stream(1))]));
+    assert_eq!(published(), before);
+    let (_other, mut others) = listening(&server).await;
+    // Whoever opens a ledger tries what it may do.
+    let before = published();
+    append(&store, vec![write(1, 1)]).await.expect("an append");
+    assert_eq!(next(&mut others).await, Heard::Streams(vec![StreamPrefix::from(&stream(1))]));
+    assert_eq!(published(), before + 1);
+}
+
 #[tokio::test]
 async fn the_clock_is_the_servers() {
     let server = Server::durable();

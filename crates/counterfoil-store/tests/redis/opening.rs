@@ -6,7 +6,7 @@ use counterfoil_store::redis::{Redis, RedisOptions};
 use crate::server::{DURABLE, Server, free_port, open, options};
 use crate::{append, load, write};
 
-async fn refused(url: &str, options: RedisOptions) -> OpenError {
+pub async fn refused(url: &str, options: RedisOptions) -> OpenError {
     match Redis::open(url, options).await {
         Err(error) => error,
         Ok(_) => panic!("{url} must not open"),
@@ -115,12 +115,15 @@ async fn keys_of_someone_else() {
 }
 
 #[tokio::test]
-async fn a_newer_format() {
+async fn another_format() {
     let server = Server::durable();
     drop(server.open().await);
-    server.cli(&["hset", "{counterfoil}:meta", "format", "2"]);
+    server.cli(&["hset", "{counterfoil}:meta", "format", "3"]);
     let error = refused(&server.url(), options()).await;
-    assert!(matches!(error, OpenError::TooNew { found: 2, supported: 1, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::TooNew { found: 3, supported: 2, .. }), "{error:?}");
+    server.cli(&["hset", "{counterfoil}:meta", "format", "1"]);
+    let error = refused(&server.url(), options()).await;
+    assert!(matches!(&error, OpenError::Unfit { message, .. } if message.contains("format 1")), "{error:?}");
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! Settings that someone changes while the ledger is open, and servers that are not what they were.
 
 use counterfoil_store::redis::RedisOptions;
-use counterfoil_store::{AppendError, Reach, Store, StoreError, Written};
+use counterfoil_store::{AppendError, OpenError, Reach, Store, StoreError, Write, Written};
 
+use crate::opening::refused;
 use crate::server::{DURABLE, Server, open, options};
 use crate::{append, eventually, load, stream, unavailable, write};
 
@@ -109,6 +110,75 @@ async fn rights_that_are_taken_away() {
     server.cli(&["acl", "setuser", "app", "+set", "-mset"]);
     let error = append(&store, vec![write(1, 0)]).await.expect_err("refused at the last write");
     assert!(matches!(&error, AppendError::Store(StoreError::Corrupt { message, .. }) if message.contains("written in part")), "{error}");
+}
+
+/// Without its transaction a batch may be carried out all the same, command by command: then nobody is told that it was not.
+#[tokio::test]
+async fn transactions_that_are_forbidden() {
+    let server = Server::durable();
+    server.cli(&["acl", "setuser", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
+    let store = open(&url, options()).await;
+    let mut version = 0;
+    // Redis itself gives up a transaction that may not be ended.
+    for (right, expected) in [("multi", Written::Perhaps), ("exec", Written::No)] {
+        append(&store, vec![write(1, version)]).await.expect("an append");
+        version += 1;
+        server.cli(&["acl", "setuser", "app", &format!("-{right}")]);
+        let (message, written) = unavailable(append(&store, vec![write(1, version)]).await);
+        assert_eq!(written, expected, "without {right}: {message}");
+        let error = refused(&url, options()).await;
+        assert!(matches!(&error, OpenError::Unfit { message, .. } if message.contains(right)), "{error}");
+        server.cli(&["acl", "setuser", "app", "+@all"]);
+        let found = eventually("it serves again", async || store.load(stream(1), Reach::Whole).await.ok()).await.version.0;
+        assert!(found == version || written == Written::Perhaps, "without {right}: {found}");
+        version = found;
+    }
+    eventually("it takes writes again", async || append(&store, vec![write(1, version)]).await.ok()).await;
+    assert_eq!(server.cli(&["keys", "*stage*"]), "");
+}
+
+/// And then no batch gets the bodies of another.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_without_transactions_keep_their_bodies() {
+    const WRITERS: u64 = 4;
+    let server = Server::durable();
+    server.cli(&["acl", "setuser", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    let url = format!("redis://app:pw@127.0.0.1:{}", server.port());
+    let mut stores = Vec::new();
+    for _ in 0..WRITERS {
+        stores.push(std::sync::Arc::new(open(&url, options()).await));
+    }
+    server.cli(&["acl", "setuser", "app", "-multi"]);
+    let writing: Vec<_> = (0..)
+        .zip(&stores)
+        .map(|(writer, store)| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                for round in 0..30 {
+                    // Long enough that Redis reads it in pieces, and others in between.
+                    let number = writer * 1000 + round;
+                    let long = Write { body: format!("{number} ").repeat(50_000), ..write(number, 0) };
+                    // Told that it is perhaps written, or that there is no connection.
+                    drop(append(&store, vec![long]).await.expect_err("no transaction"));
+                }
+            })
+        })
+        .collect();
+    for writer in writing {
+        writer.await.expect("a writer");
+    }
+    server.cli(&["acl", "setuser", "app", "+@all"]);
+    let mut written = 0;
+    for number in (0..WRITERS).flat_map(|writer| writer * 1000..writer * 1000 + 30) {
+        let history = eventually("it serves again", async || match stores[0].load(stream(number), Reach::Whole).await {
+            Err(StoreError::Unavailable { .. }) => None,
+            loaded => Some(loaded.expect("nothing is mixed up")),
+        })
+        .await;
+        written += history.records.len();
+    }
+    assert!(written > 0, "nothing was carried out: this test shows nothing");
 }
 
 #[tokio::test]
