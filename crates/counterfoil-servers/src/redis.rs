@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use counterfoil_store::redis::{Redis, RedisOptions};
 
-use crate::Home;
+use crate::{Home, in_time};
 
 /// Generous: a machine under load starts servers slowly. Nothing is measured by it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -111,7 +111,7 @@ impl Server {
     }
 
     pub fn cli(&self, args: &[&str]) -> String {
-        let output = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(args).output();
+        let output = in_time(Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(args));
         let output = output.expect("redis-cli runs; on Debian: apt-get install redis-server");
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }

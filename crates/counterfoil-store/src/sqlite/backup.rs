@@ -16,7 +16,7 @@ use super::{Sqlite, fault, open};
 use crate::{OpenError, StoreError};
 
 /// 4 MiB at a time: often enough to tell how far it has come.
-const PAGES_PER_STEP: i32 = 1024;
+const STEP_BYTES: i64 = 4 << 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// Files that SQLite would take for a part of the copy.
 const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
@@ -79,9 +79,10 @@ impl Sqlite {
         copy.pragma_update(None, "journal_mode", "OFF")?;
         copy.pragma_update(None, "synchronous", "OFF")?;
         let backup = Backup::new(&from, &mut copy)?;
+        let pages_per_step = i32::try_from(STEP_BYTES / page_bytes.max(1)).unwrap_or(1).max(1);
         let patience = Instant::now() + self.shared.options.busy_timeout;
         loop {
-            let step = backup.step(PAGES_PER_STEP)?;
+            let step = backup.step(pages_per_step)?;
             let pages = backup.progress();
             let bytes_of = |pages: i32| u64::from(pages.unsigned_abs()) * page_bytes.unsigned_abs();
             progress(Progress { bytes: bytes_of(pages.pagecount - pages.remaining), bytes_total: bytes_of(pages.pagecount) });

@@ -34,6 +34,7 @@ use counterfoil_core::{StreamId, Timestamp};
 
 pub use self::backup::{BackupDone, BackupError, Progress};
 use self::index::Index;
+pub use self::open::PAGE_BYTES;
 use self::pool::{Pool, Sweeper};
 use self::reader::Reader;
 use self::writer::Writer;
@@ -66,7 +67,8 @@ impl Default for Options {
         Self {
             // 7/8 of a power of two: the most that a hash table of 131,072 slots takes.
             merge_entries: 114_688,
-            checkpoint_pages: 2000,
+            // 8 MiB.
+            checkpoint_pages: 512,
             snapshot_held_max: Duration::from_millis(20),
             busy_timeout: Duration::from_secs(5),
             readers: std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),

@@ -7,7 +7,7 @@ use counterfoil_store::sqlite::{BackupError, Options, Sqlite};
 use counterfoil_store::{Position, Store};
 
 use crate::full::Small;
-use crate::{append, check_stream, is_root, now, open, write};
+use crate::{Ending, append, check_stream, is_root, large, now, open, write};
 
 const WRITERS: u64 = 2;
 /// Streams of one writer, so that appends also follow on streams that the copy has begun to read.
@@ -31,15 +31,12 @@ fn a_copy_made_while_two_threads_append_has_all_that_was_acknowledged_before() {
     // Merges and checkpoints all the time.
     let options = || Options { merge_entries: 60, checkpoint_pages: 50, ..Options::default() };
     let store = &open(&dir.path().join("ledger.db"), options());
-    let large = |number, expected| {
-        let write = write(number, expected);
-        counterfoil_store::Write { body: format!("{} {}", write.body, "x".repeat(3000)), ..write }
-    };
     for n in 0..2000 {
         append(store, vec![large(1_000_000 + n, 0)]).expect("appended");
     }
     let (stop, turns) = (&AtomicBool::new(false), &[AtomicU64::new(0), AtomicU64::new(0)]);
     std::thread::scope(|scope| {
+        let _ending = Ending(stop);
         for writer in 0..WRITERS {
             scope.spawn(move || {
                 for turn in 0.. {
@@ -74,7 +71,6 @@ fn a_copy_made_while_two_threads_append_has_all_that_was_acknowledged_before() {
             assert_eq!(done.bytes, to.metadata().unwrap().len());
             check_copy(&to, &before, done.records);
         }
-        stop.store(true, Ordering::SeqCst);
     });
     assert_eq!(names(copies.path()).len(), 3, "three copies and nothing beside them");
 }

@@ -16,12 +16,22 @@ mod wal;
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{StreamId, Summary, Tenant, Timestamp};
 use counterfoil_store::sqlite::{Options, Sqlite};
 use counterfoil_store::{AppendError, Batch, History, Position, Reach, Store, Version, Write};
+
+/// Tells the other threads of a test to end, also when this one fails: a test that fails must not hang.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
 
 fn open(path: &Path, options: Options) -> Sqlite {
     Sqlite::open(path, options).unwrap_or_else(|error| panic!("{error}"))
@@ -57,6 +67,12 @@ fn write(number: u64, expected: u64) -> Write {
     };
     let body = format!("{number}/{}", expected + 1);
     Write { stream: stream(number), expected: Version(expected), at: Timestamp(1), body, summary }
+}
+
+/// The same with a long body: a few of them fill a page.
+fn large(number: u64, expected: u64) -> Write {
+    let write = write(number, expected);
+    Write { body: format!("{} {}", write.body, "x".repeat(3000)), ..write }
 }
 
 fn append(store: &Sqlite, writes: Vec<Write>) -> Result<Position, AppendError> {

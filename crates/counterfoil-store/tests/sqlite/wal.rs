@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use counterfoil_store::sqlite::Options;
+use counterfoil_store::sqlite::{Options, PAGE_BYTES};
 
-use crate::{append, load, open, write};
+use crate::{Ending, append, large, load, open, write};
 
 const PAGES: u32 = 100;
 
@@ -16,7 +16,7 @@ fn options() -> Options {
 
 /// The file never shrinks, so its length is the longest the log has been.
 fn wal_pages(path: &Path) -> u64 {
-    path.with_extension("db-wal").metadata().map_or(0, |wal| wal.len() / 4096)
+    path.with_extension("db-wal").metadata().map_or(0, |wal| wal.len() / u64::from(PAGE_BYTES))
 }
 
 #[test]
@@ -28,6 +28,7 @@ fn busy_readers_do_not_let_it_grow() {
     append(&store, (0..100).flat_map(|number| [write(number, 1)]).collect()).expect("at rest");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ending = Ending(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -38,7 +39,6 @@ fn busy_readers_do_not_let_it_grow() {
         for number in 100..1600 {
             append(&store, (0..4).map(|part| write(number * 4 + part, 0)).collect()).expect("new streams");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     let pages = wal_pages(&path);
     assert!(pages <= 6 * u64::from(PAGES), "{pages} pages of log for checkpoints each {PAGES}");
@@ -74,7 +74,7 @@ fn writes_to_a_mapped_file_are_seen() {
         || Options { snapshot_held_max: Duration::ZERO, readers: 1, checkpoint_pages: 5, map_bytes_max: 1 << 30, ..Options::default() };
     let (here, there) = (open(&path, options()), open(&path, options()));
     for expected in 0..40 {
-        append(if expected % 3 == 0 { &here } else { &there }, vec![write(1, expected), write(expected + 2, 0)]).expect("in turns");
+        append(if expected % 3 == 0 { &here } else { &there }, vec![large(1, expected), large(expected + 2, 0)]).expect("in turns");
         for _ in 0..10 {
             assert_eq!(crate::check_stream(&here, 1), expected + 1);
             assert_eq!(crate::check_stream(&here, expected + 2), 1);

@@ -146,7 +146,7 @@ impl Lab {
     }
 
     pub fn run(&self, args: &[&str]) -> Run {
-        Run::of(self.command(args).output().expect("the binary runs"))
+        Run::of(counterfoil_servers::in_time(&mut self.command(args)).expect("the binary runs"))
     }
 
     /// With `--json`.

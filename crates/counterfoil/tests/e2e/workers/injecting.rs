@@ -35,8 +35,10 @@ impl Tap {
     /// `None`: strace cannot trace here.
     fn on(shared: &Shared, call: &str, fault: &str, nth: u32) -> Option<Self> {
         let log = shared.lab.path("tap.log");
-        let mut strace = Command::new("strace")
-            .args(["-f", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}:when={nth}"), "-o"])
+        // Ended if it hangs, so that the test fails and does not hang with it.
+        let mut strace = Command::new("timeout")
+            .args(["--kill-after=10", "300", "strace", "-f"])
+            .args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}:when={nth}"), "-o"])
             .arg(&log)
             .args(["-p", &shared.pid().to_string()])
             .stdin(Stdio::null())
@@ -47,6 +49,7 @@ impl Tap {
         let mut said = BufReader::new(strace.stderr.take()?);
         let mut first = String::new();
         said.read_line(&mut first).ok()?;
+        assert!(!first.is_empty(), "strace says nothing, not even why it cannot");
         if !first.contains("attached") {
             drop((strace.kill(), strace.wait()));
             return None;
