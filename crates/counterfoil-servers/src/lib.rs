@@ -22,7 +22,10 @@ pub fn in_time(command: &mut Command) -> std::io::Result<Output> {
     let (ended, waiting) = channel::<()>();
     let watch = std::thread::spawn(move || {
         let hangs = waiting.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout);
-        hangs.then(|| drop(kill_process(pid, Signal::KILL))).is_some()
+        if hangs && let Err(error) = kill_process(pid, Signal::KILL) {
+            eprintln!("{pid:?} hangs and cannot be ended: {error}");
+        }
+        hangs
     });
     let output = child.wait_with_output();
     drop(ended);
