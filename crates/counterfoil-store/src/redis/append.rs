@@ -1,19 +1,24 @@
-//! Append: one transaction per batch, with one script in it. What the script needs is made here, so that Redis, which does one thing at a time, does
-//! little; bodies are put beside it, because what a script is given costs it by the byte.
+//! Append: one transaction per batch. `MSETNX` writes all of its records, or none where a stream has gone on, since a record is a key; a script, which does
+//! next to nothing for each, looks at what keys cannot tell and gives the batch its position.
 
 use counterfoil_core::StreamId;
 use redis::{Cmd, Value, cmd, pipe};
 
 use super::fault::{perhaps_written, unavailable};
+use super::fold;
 use super::link::Link;
-use super::read::bytes;
-use super::record::{Head, Packed};
+use super::read::{array, bytes};
+use super::record::{BatchId, value};
+use super::script;
 use crate::remote::StreamPrefix;
 use crate::spread::Set;
 use crate::{AppendError, Batch, Position, StoreError, Version, Write};
 
-/// Redis takes a million arguments at most, and a write needs up to six.
+/// Redis takes a million arguments at most, and a write needs up to three.
 const WRITES_MAX: usize = 100_000;
+
+/// The index is brought up along with batches as small as this: few callers can wait for it, and what people look for is there at once.
+const FOLDED_ALONG_MAX: usize = 4;
 
 pub async fn append(link: &Link, batch: &Batch) -> Result<Position, AppendError> {
     let writes = &batch.writes;
@@ -26,30 +31,38 @@ pub async fn append(link: &Link, batch: &Batch) -> Result<Position, AppendError>
     let mut named = Set::with_capacity_and_hasher(writes.len(), Default::default());
     let twice: Vec<StreamId> = writes.iter().map(|write| write.stream).filter(|stream| !named.insert(*stream)).collect();
     if !twice.is_empty() {
-        return Err(AppendError::Conflict { streams: conflicts(link, writes, twice).await? });
+        return Err(AppendError::Conflict { streams: moved(link, writes, twice).await? });
     }
-    let packed = Packed::new(writes);
-    let name = link.stage();
-    let (staged, unstaged) = stage(link, &name, packed.pieces);
-    let batch = Sent { writes, heads: packed.heads, names: names(link, writes), pieces: staged.len(), seen: link.seen(), stage: &name };
+    let name = link.batch();
+    let mut commands = vec![records(link, &name, writes), accept(link, &name, writes)];
+    if writes.len() <= FOLDED_ALONG_MAX {
+        // Should Redis have forgotten this script, the next who folds brings it again.
+        let mut along = link.scripts.fold.by_digest();
+        fold::ask(link, &mut along);
+        commands.push(along);
+    }
     let by = link.deadline();
     let line = link.line_to_write(by).await?;
-    match link.scripts.append.run_between(&line, &staged, |command| batch.pack(link, command), &unstaged, by).await {
-        Ok(Ok(Value::Int(position))) => {
-            let position = position.cast_unsigned();
-            link.saw(position);
-            Ok(Position(position))
-        }
-        Ok(Ok(Value::Array(moved))) => {
-            let stream = |index: &Value| match index {
-                Value::Int(index) => Some(writes.get(usize::try_from(*index).ok()?.checked_sub(1)?)?.stream),
-                _ => None,
-            };
-            Err(AppendError::Conflict { streams: moved.iter().filter_map(stream).collect() })
-        }
-        Ok(Ok(other)) => {
-            Err(StoreError::Corrupt { place: link.address.label(), message: format!("an append was answered with {other:?}") }.into())
-        }
+    match script::transaction(&line, commands, by).await {
+        Ok(Ok(answers)) => match answers.into_iter().nth(1) {
+            Some(Ok(Value::Int(0))) => {
+                let streams = moved(link, writes, Vec::new()).await?;
+                // Whatever was in the way is gone: nothing was written, and it may be asked for again.
+                if streams.is_empty() {
+                    return Err(unavailable("others were writing to the same streams").into());
+                }
+                Err(AppendError::Conflict { streams })
+            }
+            Some(Ok(Value::Int(position))) => {
+                let position = position.cast_unsigned();
+                link.saw(position);
+                Ok(Position(position))
+            }
+            Some(Err(error)) => Err(link.refused(&line, &error).into()),
+            other => {
+                Err(StoreError::Corrupt { place: link.address.label(), message: format!("an append was answered with {other:?}") }.into())
+            }
+        },
         Ok(Err(error)) => Err(link.refused(&line, &error).into()),
         Err(silence) => {
             link.lost(&line);
@@ -64,22 +77,15 @@ async fn last(link: &Link) -> Result<Position, StoreError> {
     Ok(Position(position.unwrap_or(0)))
 }
 
-/// A batch that names a stream twice is never sent: it is only looked up what else is wrong with it.
-async fn conflicts(link: &Link, writes: &[Write], mut streams: Vec<StreamId>) -> Result<Vec<StreamId>, StoreError> {
-    let mut question = cmd("HMGET");
-    question.arg(&link.keys.records);
+/// `streams`, and those of the writes that are not as they are expected to be.
+async fn moved(link: &Link, writes: &[Write], mut streams: Vec<StreamId>) -> Result<Vec<StreamId>, StoreError> {
+    let mut question = script::stands(&link.keys.meta);
     writes.iter().for_each(|write| {
         question.arg(&write.stream.0);
     });
-    let answers = link.read(pipe().add_command(question)).await?;
-    let Some(Value::Array(heads)) = answers.into_iter().next() else { return Ok(streams) };
-    for (write, head) in writes.iter().zip(heads) {
-        let version = match bytes(head).map(|head| Head::read(write.stream, &head)).transpose()? {
-            None => Some(Version::NONE),
-            Some(Head::Live(newest)) => Some(newest.found.version),
-            Some(Head::Tombstone { .. }) => None,
-        };
-        if version != Some(write.expected) {
+    let stands = array(link.read(pipe().add_command(question)).await?.into_iter().next());
+    for (write, stand) in writes.iter().zip(stands) {
+        if stand != Value::Int(i64::try_from(write.expected.0).unwrap_or(i64::MAX)) {
             streams.push(write.stream);
         }
     }
@@ -88,61 +94,29 @@ async fn conflicts(link: &Link, writes: &[Write], mut streams: Vec<StreamId>) ->
     Ok(streams)
 }
 
-/// Puts the bodies where the script finds them, and takes away what it left there.
-fn stage(link: &Link, name: &str, pieces: Vec<Vec<u8>>) -> (Vec<Cmd>, Cmd) {
-    let mut unstaged = cmd("DEL");
-    let staged = pieces.into_iter().zip(1..).map(|(piece, number)| {
-        let key = link.keys.stage(name, number);
-        unstaged.arg(&key);
-        cmd("SET").arg(key).arg(piece).to_owned()
-    });
-    (staged.collect(), unstaged)
-}
-
-/// What people look for, and what they find there.
-fn names(link: &Link, writes: &[Write]) -> Vec<(String, &'static str)> {
-    let name = |write: &Write| {
-        let summary = &write.summary;
-        let name = link.keys.name(&write.stream, summary.kind, summary.tool.as_ref().map(|tool| tool.as_str()))?;
-        Some((name, summary.state))
-    };
-    writes.iter().filter_map(name).collect()
-}
-
-/// A batch, but for its bodies.
-struct Sent<'a> {
-    writes: &'a [Write],
-    heads: Vec<Vec<u8>>,
-    names: Vec<(String, &'static str)>,
-    pieces: usize,
-    seen: u64,
-    stage: &'a str,
-}
-
-impl Sent<'_> {
-    /// In the order that `append.lua` says.
-    fn pack(&self, link: &Link, command: &mut Cmd) {
-        let writes = || self.writes.iter();
-        let place = |write: &Write, version: Version| [&write.stream.0[..], &version.0.to_be_bytes()].concat();
-        let expiring = || writes().filter_map(|write| Some((write.summary.expires?, write)));
-        let due = || writes().filter_map(|write| Some((write.summary.due?, &write.stream)));
-        let logged: Vec<u8> = writes().flat_map(|write| place(write, write.expected)).collect();
-        let expires: Vec<u8> = expiring().flat_map(|(_, write)| place(write, write.expected.next())).collect();
-        let earliest = expiring().map(|(at, _)| at.0).min().unwrap_or_default();
-        let heard: Vec<u8> = writes().flat_map(|write| StreamPrefix::from(&write.stream).0).collect();
-        command.arg(&link.keys.meta).arg(&link.id).arg(self.seen).arg(self.writes.len()).arg(2 * due().count()).arg(2 * self.names.len());
-        command.arg(logged).arg(earliest).arg(expires).arg(heard).arg(self.pieces).arg(u8::from(link.listens())).arg(self.stage);
-        for write in writes() {
-            command.arg(&write.stream.0);
-        }
-        for head in &self.heads {
-            command.arg(head);
-        }
-        for (at, stream) in due() {
-            command.arg(at.0).arg(&stream.0);
-        }
-        for (name, state) in &self.names {
-            command.arg(name).arg(state);
-        }
+/// All of them or none, with the key of the batch, by which the script knows.
+fn records(link: &Link, batch: &BatchId, writes: &[Write]) -> Cmd {
+    let mut command = cmd("MSETNX");
+    for (write, place) in writes.iter().zip(1..) {
+        command.arg(link.keys.record(&write.stream, write.expected.next())).arg(value(write, batch, place));
     }
+    command.arg(link.keys.batch(batch)).arg("");
+    command
+}
+
+/// In the order that `accept.lua` says.
+fn accept(link: &Link, batch: &BatchId, writes: &[Write]) -> Cmd {
+    let place = |write: &Write, version: Version| [&write.stream.0[..], &version.0.to_be_bytes()].concat();
+    let expiring = || writes.iter().filter_map(|write| Some((write.summary.expires?, write)));
+    let logged: Vec<u8> = writes.iter().flat_map(|write| place(write, write.expected)).collect();
+    let expires: Vec<u8> = expiring().flat_map(|(_, write)| place(write, write.expected.next())).collect();
+    let earliest = expiring().map(|(at, _)| at.0).min().unwrap_or_default();
+    let heard: Vec<u8> = writes.iter().flat_map(|write| StreamPrefix::from(&write.stream).0).collect();
+    let mut command = link.scripts.accept();
+    command.arg(&link.keys.meta).arg(&link.id).arg(link.seen()).arg(logged).arg(earliest).arg(expires).arg(heard);
+    command.arg(u8::from(link.listens())).arg(batch);
+    for write in writes.iter().filter(|write| write.expected > Version::NONE) {
+        command.arg(link.keys.record(&write.stream, write.expected));
+    }
+    command
 }

@@ -2,33 +2,42 @@
 --
 -- KEYS  the meta key
 -- ARGV  ledger id, then for each stream its id and its tombstone's version in eight bytes
-local function number(version)
-  return struct.unpack('>I8', version)
-end
-
-local heads, moved = {}, {}
+--
+-- Answers with 1; with which streams have moved; with 0 if the index does not know yet of all that is to go.
+local stands, heads, moved, unknown = {}, {}, {}, false
 for at = 2, #ARGV, 2 do
-  local head, version = call('HGET', records, ARGV[at]), ARGV[at + 1]
-  heads[at] = head
-  if head and sub(head, 1, 1) == 'T' then
-    if sub(head, 2) ~= version then
+  local stream, version = ARGV[at], unpacked('>I8', ARGV[at + 1])
+  local stand = newest(stream)
+  local head = head_of(stream, stand)
+  if stand == 1 and head == '' then
+    -- A tombstone.
+    stand = 0
+    if call('GET', key(stream, 1)) ~= 'T' .. ARGV[at + 1] then
       moved[#moved + 1] = at / 2
     end
-  elseif head and number(sub(head, 17, 24)) > number(version) then
+    heads[at] = 'T'
+  elseif stand > version then
     moved[#moved + 1] = at / 2
+  elseif stand > 0 then
+    heads[at] = head
+    unknown = unknown or not is_folded(head)
   end
+  stands[at] = stand
 end
 if #moved > 0 then
   return moved
 end
+if unknown then
+  return 0
+end
 call('ZCARD', log)
 call('ZCARD', due)
 for at = 2, #ARGV, 2 do
-  local head = heads[at]
-  if not head then
-    call('HSET', records, ARGV[at], 'T' .. ARGV[at + 1])
-  elseif sub(head, 1, 1) ~= 'T' then
-    bury(ARGV[at], head, ARGV[at + 1])
+  if not heads[at] then
+    call('SET', key(ARGV[at], 1), 'T' .. ARGV[at + 1])
+  elseif heads[at] ~= 'T' then
+    bury(ARGV[at], stands[at], heads[at], ARGV[at + 1])
   end
 end
-return rewrite_batches() or 1
+rewrite_batches()
+return 1

@@ -1,6 +1,6 @@
 //! What Redis's refusals mean at the border.
 //!
-//! The scripts refuse before their first write, so whatever Redis answers with, nothing was written; the exceptions (`CFHALF`, `CFBODIES`) say so themselves.
+//! The scripts refuse before their first write, or take back what was written, so whatever Redis answers with, nothing was written; the exception (`CFHALF`) says so itself.
 
 use redis::ServerError;
 
@@ -30,8 +30,7 @@ pub fn refused(label: &str, error: &ServerError) -> StoreError {
         "CFHALF" => {
             damaged(format!("a batch was written in part: {detail}; restore Redis from before it, or compare the streams it names"))
         }
-        "CFBODIES" => damaged(format!("the bodies at {detail} cannot be read; what was to be buried is, but for them")),
-        "CFSTAGE" => damaged(format!("{detail}: someone else writes to this ledger's keys; nothing was written")),
+        "CFHOLE" => damaged(format!("records are missing: {detail}")),
         "WRONGTYPE" => damaged(format!("a key of the ledger was written by someone else: {detail}; nothing was written")),
         "OOM" => unavailable("Redis has used up its maxmemory and refuses writes; raise maxmemory or prune the ledger"),
         "LOADING" => unavailable("Redis is loading its data after a start"),

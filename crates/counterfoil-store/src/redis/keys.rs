@@ -4,26 +4,27 @@
 //! |---|---|---|
 //! | `{L}:meta` | hash | product, format, id |
 //! | `{L}:position` | string | the last position given out |
-//! | `{L}:records` | hash | stream → the head of its newest record, or its tombstone; stream and version → the head of an older record |
-//! | `{L}:bodies:<position before the batch>:<piece>` | string | the bodies of a batch, in pieces (`record.rs`) |
-//! | `{L}:stage:<name>:<piece>` | string | the bodies of a batch, inside its transaction |
+//! | `{L}:r:<stream><version>` | string | a record, or the stream's tombstone in the place of its first (`record.rs`); 32 and 8 bytes |
+//! | `{L}:b:<batch>` | string | the position before a batch; 16 bytes |
 //! | `{L}:log` | sorted set | a member per batch by the position before it: for each record its stream and how many it had before |
 //! | `{L}:expires` | sorted set | a member per batch by its earliest expiry: for each record that has one its stream and version |
+//! | `{L}:folded` | string | up to this position the rest, which is made from the log (`fold.rs`), is complete |
 //! | `{L}:due` | sorted set | time → stream |
-//! | `{L}:by:<kind>:<state>:<tenant>` | sorted set | position → stream, by current summaries |
+//! | `{L}:by:<kind>:<state>:<tenant>` | sorted set | position → stream and version, by summaries |
 //! | `{L}:idemp:<tool>:<hex>` | string | the state of an effect, for people |
 //! | `{L}:heard` | channel | the first bytes of streams that were written |
 
 use counterfoil_core::StreamId;
-use counterfoil_core::ids::Digest32;
 use counterfoil_core::summary::StreamKind;
+
+use super::record::BatchId;
+use crate::Version;
 
 #[derive(Debug, Clone)]
 pub struct Keys {
     prefix: String,
     pub meta: String,
     pub position: String,
-    pub records: String,
     pub log: String,
     pub due: String,
     pub heard: String,
@@ -33,15 +34,7 @@ impl Keys {
     pub fn new(ledger: &str) -> Self {
         let prefix = format!("{{{ledger}}}:");
         let key = |name: &str| format!("{prefix}{name}");
-        Self {
-            meta: key("meta"),
-            position: key("position"),
-            records: key("records"),
-            log: key("log"),
-            due: key("due"),
-            heard: key("heard"),
-            prefix,
-        }
+        Self { meta: key("meta"), position: key("position"), log: key("log"), due: key("due"), heard: key("heard"), prefix }
     }
 
     /// Matches every key of the ledger. The braces mean nothing to Redis's patterns.
@@ -54,15 +47,23 @@ impl Keys {
         format!("{}rehearsal", self.prefix)
     }
 
-    /// Where a piece of bodies lies until the script knows its place.
-    pub fn stage(&self, name: &str, piece: u32) -> String {
-        format!("{}stage:{name}:{piece}", self.prefix)
+    pub fn record(&self, stream: &StreamId, version: Version) -> Vec<u8> {
+        [self.prefix.as_bytes(), b"r:", &stream.0, &version.0.to_be_bytes()].concat()
     }
 
-    /// What people look for. `None`: only effects of a tool have such a name.
-    pub fn name(&self, stream: &StreamId, kind: StreamKind, tool: Option<&str>) -> Option<String> {
-        let tool = tool.filter(|_| kind == StreamKind::Effect)?;
-        Some(format!("{}idemp:{tool}:{}", self.prefix, Digest32(stream.0)))
+    /// Matches the first record of every stream, and so every tombstone.
+    pub fn firsts(&self) -> Vec<u8> {
+        [self.prefix.as_bytes(), b"r:", &[b'?'; 32], &1_u64.to_be_bytes()].concat()
+    }
+
+    /// Whose first record this is the key of.
+    pub fn first_of(&self, key: &[u8]) -> Option<StreamId> {
+        let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"r:")?;
+        Some(StreamId(rest.strip_suffix(&1_u64.to_be_bytes())?.try_into().ok()?))
+    }
+
+    pub fn batch(&self, batch: &BatchId) -> Vec<u8> {
+        [self.prefix.as_bytes(), b"b:", batch].concat()
     }
 
     pub fn index(&self, kind: StreamKind, state: &str, tenant: &str) -> String {

@@ -20,6 +20,7 @@ use super::fault::{self, unavailable};
 use super::keys::Keys;
 use super::line::{Line, Silence};
 use super::read::bytes;
+use super::record::BatchId;
 use super::script::Scripts;
 use super::settings::{Judgement, Settings, remedy};
 use crate::StoreError;
@@ -130,9 +131,12 @@ impl Link {
         self.seen.fetch_max(position, Ordering::SeqCst);
     }
 
-    /// A name that no other batch has: should Redis once not carry out a batch as one transaction, it has no other's bodies.
-    pub fn stage(&self) -> String {
-        format!("{:016x}-{:x}", self.nonce, self.batches.fetch_add(1, Ordering::Relaxed))
+    /// A name that no other batch has.
+    pub fn batch(&self) -> BatchId {
+        let mut name = [0; 16];
+        name[..8].copy_from_slice(&self.nonce.to_be_bytes());
+        name[8..].copy_from_slice(&self.batches.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        name
     }
 
     pub fn listens(&self) -> bool {

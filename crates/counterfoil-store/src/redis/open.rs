@@ -19,7 +19,7 @@ use super::settings::remedy;
 use crate::OpenError;
 
 /// The format that this program writes, and the only one it reads.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Keys that Redis looks at per step of a search for foreign ones.
 const SCAN_COUNT: usize = 10_000;
 

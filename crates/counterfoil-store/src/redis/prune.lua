@@ -1,14 +1,14 @@
 -- Drops the records of streams that expired, leaving tombstones.
 --
 -- `expires` holds an entry per batch, with the earliest time in it; the newest record of each stream says when it really expires, or that it
--- was written since and is found by a later entry. Begins with a removal, so that Redis lets it run when it has no memory left.
+-- was written since and is found by a later entry. What the index does not know of yet is left for the next time. Begins with a removal, so that Redis lets it run when it has no memory left.
 --
 -- KEYS  the meta key
 -- ARGV  ledger id, expired before this, the same as its upper and lower 32 bits, at most so many streams
 local upper_end, lower_end, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 
--- Pieces of bodies that one step writes again: each costs as much as it is long.
-local TOUCHED_MAX = 16
+-- Batches whose entry in the log one step writes again: each costs as much as it is long.
+local TOUCHED_MAX = 64
 
 local pruned, more, skipped = 0, 0, 0
 while more == 0 do
@@ -19,19 +19,20 @@ while more == 0 do
   local places, earliest, kept = entry[1], entry[2], {}
   local upper_min, lower_min
   for at = 1, #places, 40 do
-    local stream = sub(places, at, at + 31)
-    local head = call('HGET', records, stream)
-    if head and sub(head, 17, 24) == sub(places, at + 32, at + 39) then
-      local upper, lower = struct.unpack('>i4I4', sub(head, 45, 52))
-      if upper < upper_end or (upper == upper_end and lower < lower_end) then
-        if pruned == limit or touched >= TOUCHED_MAX then
-          more = 1
-          -- What was not looked at is found by the time it has.
-          kept[#kept + 1] = sub(places, at)
-          upper_min = nil
-          break
-        end
-        bury(stream, head, sub(head, 17, 24))
+    local stream, version = sub(places, at, at + 31), unpacked('>I8', sub(places, at + 32, at + 39))
+    local head = head_of(stream, version)
+    if head ~= '' and not there(stream, version + 1) then
+      local upper, lower = unpacked('>i4I4', sub(head, 50, 57))
+      local expired = upper < upper_end or (upper == upper_end and lower < lower_end)
+      if expired and (pruned == limit or touched >= TOUCHED_MAX) then
+        more = 1
+        -- What was not looked at is found by the time it has.
+        kept[#kept + 1] = sub(places, at)
+        upper_min = nil
+        break
+      end
+      if expired and is_folded(head) then
+        bury(stream, version, head, pack('>I8', version))
         pruned = pruned + 1
       else
         kept[#kept + 1] = sub(places, at, at + 39)
@@ -54,4 +55,5 @@ while more == 0 do
     end
   end
 end
-return rewrite_batches() or { pruned, more }
+rewrite_batches()
+return { pruned, more }

@@ -4,6 +4,7 @@ use counterfoil_core::Timestamp;
 use redis::Value;
 
 use super::fault::perhaps_written;
+use super::fold;
 use super::link::Link;
 use crate::{Pruned, StoreError};
 
@@ -11,6 +12,8 @@ use crate::{Pruned, StoreError};
 const STEP: usize = 100;
 
 pub async fn prune(link: &Link, before: Timestamp, limit: usize) -> Result<Pruned, StoreError> {
+    // Only what the index knows of is buried.
+    fold::fold_if_possible(link).await?;
     let mut total = Pruned::default();
     loop {
         let left = limit - total.streams as usize;

@@ -1,105 +1,103 @@
 //! Load, due and tail.
 
 use counterfoil_core::{StreamId, Timestamp};
-use redis::{Value, pipe};
+use redis::{Value, cmd, pipe};
 
-use super::fault::unavailable;
 use super::link::Link;
-use super::record::{Head, corrupt};
-use super::script;
-use crate::{History, Position, Reach, Record, Recorded, StoreError, Version};
+use super::record::{Kept, corrupt};
+use super::{fold, script};
+use crate::{History, Position, Reach, Recorded, StoreError, Version};
 
-/// Records fetched at once. Bounds memory, and how long Redis is busy with one step: bodies pass through a script.
-const STEP: usize = 64;
+/// Records fetched at once. Bounds memory, and how long Redis is busy with one step: what is loaded passes through a script.
+const STEP: u64 = 64;
 /// Batches fetched at once by `tail`.
 const BATCHES: usize = 32;
-/// Older records that are asked for together with the newest: most streams have no more.
-const GUESSED: u64 = 4;
 /// How often a stream may be pruned between two looks at it before something else must be wrong.
 const LOOKS_MAX: u32 = 3;
 
-/// A head and its body, if it has one.
-type Fetched = (Vec<u8>, Option<Vec<u8>>);
-
-/// One command, unless more older records are wanted than were guessed.
+/// One command, unless more records are wanted than one step has.
 pub async fn load(link: &Link, stream: StreamId, reach: Reach) -> Result<History, StoreError> {
-    let guessed = if reach == Reach::Whole { GUESSED } else { 0 };
+    let wanted = match reach {
+        Reach::Whole => u64::MAX,
+        Reach::Newest(count) => u64::from(count),
+    };
     for _ in 0..LOOKS_MAX {
-        let fields = std::iter::once(stream.0.to_vec()).chain((1..=guessed).map(|version| older_field(&stream, version)));
-        let mut found = fetch(link, 1, fields).await?.into_iter();
-        let newest = match found.next().flatten().map(|(head, body)| Ok((Head::read(stream, &head)?, body))).transpose()? {
-            None => return Ok(History::default()),
-            Some((Head::Tombstone { version }, _)) => return Ok(History { version, expired: true, records: Vec::new() }),
-            Some((Head::Live(newest), body)) => newest.with_body(body)?.record,
+        let (version, mut records) = match step(link, stream, wanted, 0).await? {
+            Step::Nothing => return Ok(History::default()),
+            Step::Tombstone(version) => return Ok(History { version, expired: true, records: Vec::new() }),
+            Step::Missing => continue,
+            Step::Records(version, records) => (version, records),
         };
-        let version = newest.version;
-        let first = match reach {
-            Reach::Whole => 1,
-            Reach::Newest(0) => return Ok(History { version, expired: false, records: Vec::new() }),
-            Reach::Newest(count) => version.0.saturating_sub(u64::from(count)) + 1,
-        };
-        let mut older: Vec<Option<Fetched>> = found.take(version.0.saturating_sub(first) as usize).collect();
-        let mut next = first + older.len() as u64;
-        while next < version.0 {
-            let last = (version.0 - 1).min(next + STEP as u64 - 1);
-            older.extend(fetch(link, 1, (next..=last).map(|version| older_field(&stream, version))).await?);
-            next = last + 1;
+        let first = version.0 - wanted.min(version.0) + 1;
+        let mut older = Vec::new();
+        let mut next = version.0 - records.len() as u64;
+        let mut whole = true;
+        while next >= first {
+            match step(link, stream, next - first + 1, next).await? {
+                Step::Records(_, page) if !page.is_empty() => {
+                    next -= page.len() as u64;
+                    older.push(page);
+                }
+                // Pruned between two looks.
+                _ => {
+                    whole = false;
+                    break;
+                }
+            }
         }
-        // One is missing: pruned between two looks.
-        if let Some(older) = older.into_iter().collect::<Option<Vec<_>>>() {
-            return history(stream, first, older, newest);
+        if !whole {
+            continue;
         }
+        older.into_iter().for_each(|page| {
+            records.splice(0..0, page);
+        });
+        for (record, expected) in records.iter().zip(first..) {
+            if record.record.version != Version(expected) {
+                return Err(corrupt(stream, &format!("record {} is in the place of {expected}", record.record.version.0)));
+            }
+        }
+        return Ok(History { version, expired: false, records: records.into_iter().map(|recorded| recorded.record).collect() });
     }
     Err(corrupt(stream, "some of its records are missing"))
 }
 
-fn history(stream: StreamId, first: u64, older: Vec<Fetched>, newest: Record) -> Result<History, StoreError> {
-    let version = newest.version;
-    let mut records = Vec::with_capacity(older.len() + 1);
-    for (fetched, expected) in older.into_iter().zip(first..) {
-        let Recorded { record, .. } = whole(stream, fetched)?;
-        if record.version != Version(expected) {
-            return Err(corrupt(stream, &format!("record {} is in the place of {expected}", record.version.0)));
-        }
-        records.push(record);
-    }
-    records.push(newest);
-    Ok(History { version, expired: false, records })
+/// What `load.lua` found.
+enum Step {
+    Nothing,
+    Tombstone(Version),
+    /// The last version, and some records up to it.
+    Records(Version, Vec<Recorded>),
+    /// One that should be there is not.
+    Missing,
 }
 
-fn whole(stream: StreamId, (head, body): Fetched) -> Result<Recorded, StoreError> {
-    match Head::read(stream, &head)? {
-        Head::Live(live) => live.with_body(body),
-        Head::Tombstone { .. } => Err(corrupt(stream, "a tombstone is in the place of a record")),
+/// Up to `most` records up to version `upto`; 0 for the newest.
+async fn step(link: &Link, stream: StreamId, most: u64, upto: u64) -> Result<Step, StoreError> {
+    let mut question = script::load();
+    question.arg(&link.keys.meta).arg(&stream.0).arg(most.min(STEP)).arg(STEP).arg(upto);
+    let answer = link.read(pipe().add_command(question)).await?.into_iter().next();
+    let odd = |answer: &dyn std::fmt::Debug| corrupt(stream, &format!("a load was answered with {answer:?}"));
+    let Some(Value::Array(answer)) = answer else { return Err(odd(&answer)) };
+    let mut answer = answer.into_iter();
+    let version = match answer.next() {
+        None => return Ok(Step::Nothing),
+        Some(Value::Int(version)) if version < 0 => return Ok(Step::Tombstone(Version(version.unsigned_abs()))),
+        Some(Value::Int(version)) => Version(version.unsigned_abs()),
+        other => return Err(odd(&other)),
+    };
+    let mut records = Vec::new();
+    while let (Some(value), Some(base)) = (answer.next(), answer.next()) {
+        let Some(value) = bytes(value) else { return Ok(Step::Missing) };
+        let Kept::Live(live) = Kept::read(stream, &value)? else { return Ok(Step::Missing) };
+        let base = bytes(base).and_then(|base| String::from_utf8(base).ok()?.parse().ok());
+        let base = base.ok_or_else(|| corrupt(stream, &format!("the batch of record {} is missing", live.version.0)))?;
+        records.push(live.recorded(stream, base, &value)?);
     }
-}
-
-/// Of each `alternatives` fields the first that is there, with its body: all as they are at one moment.
-async fn fetch(link: &Link, alternatives: usize, fields: impl Iterator<Item = Vec<u8>>) -> Result<Vec<Option<Fetched>>, StoreError> {
-    let mut question = script::fetch();
-    question.arg(&link.keys.meta).arg(alternatives);
-    let mut asked = 0;
-    fields.for_each(|field| {
-        question.arg(field);
-        asked += 1;
-    });
-    let mut answer = array(link.read(pipe().add_command(question)).await?.into_iter().next()).into_iter().map(bytes);
-    let mut fetched = Vec::new();
-    while let (Some(head), Some(body)) = (answer.next(), answer.next()) {
-        fetched.push(head.map(|head| (head, body)));
-    }
-    // What is not understood must not be taken for what is not there.
-    if fetched.len() * alternatives != asked {
-        return Err(unavailable(format!("Redis answered with {} records where {} were asked for", fetched.len(), asked / alternatives)));
-    }
-    Ok(fetched)
-}
-
-fn older_field(stream: &StreamId, version: u64) -> Vec<u8> {
-    [&stream.0[..], &version.to_be_bytes()].concat()
+    Ok(Step::Records(version, records))
 }
 
 pub async fn due(link: &Link, now: Timestamp, limit: usize) -> Result<Vec<StreamId>, StoreError> {
+    fold::fold(link).await?;
     let mut question = pipe();
     question.cmd("ZRANGE").arg(&link.keys.due).arg("-inf").arg(now.0).arg("BYSCORE").arg("LIMIT").arg(0).arg(clamp(limit));
     let answer = array(link.read(&question).await?.into_iter().next());
@@ -127,7 +125,7 @@ pub async fn tail(link: &Link, after: Position, limit: usize) -> Result<Vec<Reco
     while tail.len() < limit {
         let places: Vec<Place> =
             batches.iter().flat_map(|(base, logged)| places(*base, logged)).filter(|place| place.position > after.0).collect();
-        for places in places.chunks(STEP) {
+        for places in places.chunks(STEP as usize) {
             follow(link, &places[..places.len().min(limit - tail.len())], &mut tail).await?;
         }
         let mut question = pipe();
@@ -144,34 +142,50 @@ pub async fn tail(link: &Link, after: Position, limit: usize) -> Result<Vec<Reco
 #[derive(Clone, Copy)]
 struct Place {
     position: u64,
+    base: u64,
     stream: StreamId,
     version: u64,
 }
 
 /// Where a record was pruned, the log has kept its place.
 fn places(base: u64, logged: &[u8]) -> impl Iterator<Item = Place> + '_ {
-    logged.as_chunks::<40>().0.iter().zip(base + 1..).filter_map(|(place, position)| {
+    logged.as_chunks::<40>().0.iter().zip(base + 1..).filter_map(move |(place, position)| {
         let (mut stream, mut earlier) = ([0; 32], [0; 8]);
         stream.copy_from_slice(&place[..32]);
         earlier.copy_from_slice(&place[32..]);
         let version = u64::from_be_bytes(earlier).checked_add(1)?;
-        Some(Place { position, stream: StreamId(stream), version })
+        Some(Place { position, base, stream: StreamId(stream), version })
     })
 }
 
-/// Each is an older record of its stream, or else the newest.
+/// The records at these places. Where one was pruned since, its stream has a tombstone.
 async fn follow(link: &Link, places: &[Place], tail: &mut Vec<Recorded>) -> Result<(), StoreError> {
     if places.is_empty() {
         return Ok(());
     }
-    let fields = places.iter().flat_map(|place| [older_field(&place.stream, place.version), place.stream.0.to_vec()]);
-    for (place, fetched) in places.iter().zip(fetch(link, 2, fields).await?) {
-        let Place { position, stream, version } = *place;
-        let (head, body) = fetched.ok_or_else(|| corrupt(stream, &format!("record {version} is missing")))?;
-        let recorded = match Head::read(stream, &head)? {
-            Head::Live(live) => live.with_body(body)?,
+    let (mut values, mut firsts) = (cmd("MGET"), pipe());
+    for place in places {
+        values.arg(link.keys.record(&place.stream, Version(place.version)));
+        firsts.cmd("GETRANGE").arg(link.keys.record(&place.stream, Version(1))).arg(0).arg(0);
+    }
+    let mut values = array(link.read(pipe().add_command(values)).await?.into_iter().next());
+    values.resize(places.len(), Value::Nil);
+    let pruned = match values.contains(&Value::Nil) {
+        true => link.read(&firsts).await?,
+        false => Vec::new(),
+    };
+    for (at, (place, value)) in places.iter().zip(values).enumerate() {
+        let Place { position, base, stream, version } = *place;
+        let Some(value) = bytes(value) else {
+            match pruned.get(at) {
+                Some(Value::BulkString(first)) if first == b"T" => continue,
+                _ => return Err(corrupt(stream, &format!("record {version} is missing"))),
+            }
+        };
+        let recorded = match Kept::read(stream, &value)? {
+            Kept::Live(live) => live.recorded(stream, base, &value)?,
             // Pruned since.
-            Head::Tombstone { .. } => continue,
+            Kept::Tombstone { .. } => continue,
         };
         if (recorded.record.version, recorded.record.position) != (Version(version), Position(position)) {
             return Err(corrupt(stream, &format!("record {version} is not at position {position}")));

@@ -4,18 +4,18 @@
 -- KEYS  the meta key
 local key = string.sub(KEYS[1], 1, -5) .. 'rehearsal'
 local call = redis.call
+call('MSETNX', key, '1')
 call('SET', key, '1')
 call('GET', key)
 call('GETRANGE', key, 0, 0)
 call('EXISTS', key)
-call('RENAME', key, key)
 call('DEL', key)
 call('MSET', key, '1')
 call('DEL', key)
 call('HSET', key, '1', '1')
 call('HGET', key, '1')
 call('HMGET', key, '1')
-call('HDEL', key, '1')
+call('DEL', key)
 call('ZADD', key, '1', '1')
 call('ZCARD', key)
 call('ZRANGE', key, '-inf', '+inf', 'BYSCORE', 'LIMIT', 0, 1)

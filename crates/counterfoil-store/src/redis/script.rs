@@ -6,7 +6,9 @@ use tokio::time::Instant;
 use super::line::{Line, Silence, said};
 
 pub struct Scripts {
-    pub append: Script,
+    /// Sent whole each time: a script that Redis has forgotten would leave the records of its transaction unaccepted.
+    accept: String,
+    pub fold: Script,
     pub prune: Script,
 }
 
@@ -15,22 +17,34 @@ pub struct Script {
     digest: String,
 }
 
-const APPEND: &str = include_str!("append.lua");
-const FETCH: &str = include_str!("fetch.lua");
-const PRUNE: &str = concat!(include_str!("bury.lua"), include_str!("prune.lua"));
-const ENTOMB: &str = concat!(include_str!("bury.lua"), include_str!("entomb.lua"));
-const TOMBSTONES: &str = include_str!("tombstones.lua");
+const ACCEPT: &str = include_str!("accept.lua");
+const FOLD: &str = concat!(include_str!("newest.lua"), include_str!("fold.lua"));
+const LOAD: &str = concat!(include_str!("newest.lua"), include_str!("load.lua"));
+const STANDS: &str = concat!(include_str!("newest.lua"), include_str!("stands.lua"));
+const PRUNE: &str = concat!(include_str!("newest.lua"), include_str!("bury.lua"), include_str!("prune.lua"));
+const ENTOMB: &str = concat!(include_str!("newest.lua"), include_str!("bury.lua"), include_str!("entomb.lua"));
 const STAMP: &str = include_str!("stamp.lua");
 const REHEARSE: &str = include_str!("rehearse.lua");
 
 impl Scripts {
     pub async fn load(line: &Line, by: Instant) -> Result<Result<Self, ServerError>, Silence> {
-        let append = match Script::load(APPEND, line, by).await? {
+        let fold = match Script::load(FOLD, line, by).await? {
             Ok(script) => script,
             Err(error) => return Ok(Err(error)),
         };
-        Ok(Script::load(PRUNE, line, by).await?.map(|prune| Self { append, prune }))
+        let loaded = Script::load(PRUNE, line, by).await?;
+        Ok(loaded.map(|prune| Self { accept: without_comments(ACCEPT), fold, prune }))
     }
+
+    pub fn accept(&self) -> Cmd {
+        whole(&self.accept)
+    }
+}
+
+/// What Redis need not read.
+fn without_comments(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("--"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 impl Script {
@@ -44,49 +58,39 @@ impl Script {
 
     /// Runs it once. A script that Redis does not know has not run, so its text may be sent after it.
     pub async fn run(&self, line: &Line, args: impl Fn(&mut Cmd), by: Instant) -> Result<Result<Value, ServerError>, Silence> {
-        let known = line.ask(&self.by_digest(&args), by).await?;
-        if is_unknown(&known) { line.ask(&self.by_text(&args), by).await } else { Ok(known) }
+        let mut known = self.by_digest();
+        args(&mut known);
+        match line.ask(&known, by).await? {
+            Err(error) if error.code() == "NOSCRIPT" => {
+                let mut text = whole(self.text);
+                args(&mut text);
+                line.ask(&text, by).await
+            }
+            answer => Ok(answer),
+        }
     }
 
-    /// The same in a transaction, behind `before` and ahead of `after`, whose own answers nobody needs.
-    pub async fn run_between(
-        &self,
-        line: &Line,
-        before: &[Cmd],
-        args: impl Fn(&mut Cmd),
-        after: &Cmd,
-        by: Instant,
-    ) -> Result<Result<Value, ServerError>, Silence> {
-        let known = between(line, before, self.by_digest(&args), after, by).await?;
-        if is_unknown(&known) { between(line, before, self.by_text(&args), after, by).await } else { Ok(known) }
-    }
-
-    fn by_digest(&self, args: impl Fn(&mut Cmd)) -> Cmd {
+    pub fn by_digest(&self) -> Cmd {
         let mut command = cmd("EVALSHA");
-        args(command.arg(&self.digest).arg(1));
-        command
-    }
-
-    fn by_text(&self, args: impl Fn(&mut Cmd)) -> Cmd {
-        let mut command = cmd("EVAL");
-        args(command.arg(self.text).arg(1));
+        command.arg(&self.digest).arg(1);
         command
     }
 }
 
-fn is_unknown(answer: &Result<Value, ServerError>) -> bool {
-    matches!(answer, Err(error) if error.code() == "NOSCRIPT")
-}
-
-/// What is not taken into the transaction is refused at once, and then nothing of it is done. Where there is no transaction, because it may not be begun
+/// `commands`, all of them or none, and the answer to each. What is not taken into the transaction is refused at once, and then nothing of it is done. Where there is no transaction, because it may not be begun
 /// or ended, nobody knows what is done, and the line is of no use any more.
-async fn between(line: &Line, before: &[Cmd], script: Cmd, after: &Cmd, by: Instant) -> Result<Result<Value, ServerError>, Silence> {
+pub async fn transaction(
+    line: &Line,
+    commands: Vec<Cmd>,
+    by: Instant,
+) -> Result<Result<Vec<Result<Value, ServerError>>, ServerError>, Silence> {
+    let count = commands.len();
     let mut transaction = pipe();
     transaction.add_command(cmd("MULTI"));
-    before.iter().for_each(|command| {
-        transaction.add_command(command.clone());
+    commands.into_iter().for_each(|command| {
+        transaction.add_command(command);
     });
-    transaction.add_command(script).add_command(after.clone()).add_command(cmd("EXEC"));
+    transaction.add_command(cmd("EXEC"));
     let mut answers = line.ask_each(&transaction, by).await?;
     let ended = answers.pop();
     let mut taken = answers.into_iter();
@@ -94,7 +98,7 @@ async fn between(line: &Line, before: &[Cmd], script: Cmd, after: &Cmd, by: Inst
         return Err(Silence(format!("no transaction was begun: {error}")));
     }
     match ended {
-        Some(Ok(Value::Array(mut done))) if done.len() == before.len() + 2 => Ok(said(done.swap_remove(before.len()))),
+        Some(Ok(Value::Array(done))) if done.len() == count => Ok(Ok(done.into_iter().map(said).collect())),
         Some(Err(error)) if error.code() == "EXECABORT" => Ok(Err(taken.find_map(Result::err).unwrap_or(error))),
         other => Err(Silence(format!("no transaction was ended: {other:?}"))),
     }
@@ -107,34 +111,37 @@ pub fn rehearse_transaction() -> Pipeline {
     transaction
 }
 
-/// Sent whole: it is short, and a read that Redis has forgotten the script of would have to be asked again.
-pub fn fetch() -> Cmd {
-    let mut command = cmd("EVAL");
-    command.arg(FETCH).arg(1);
-    command
+/// Sent whole: a read that Redis has forgotten the script of would have to be asked again.
+pub fn load() -> Cmd {
+    whole(LOAD)
 }
 
-pub fn stamp(meta: &str, format: u32, nonce: u64) -> Cmd {
-    let mut command = cmd("EVAL");
-    command.arg(STAMP).arg(1).arg(meta).arg(format).arg(nonce);
+/// Sent whole: only who lost a race needs it.
+pub fn stands(meta: &str) -> Cmd {
+    let mut command = whole(STANDS);
+    command.arg(meta);
     command
 }
 
 /// Sent whole: it is needed once in a ledger's life.
 pub fn entomb() -> Cmd {
-    let mut command = cmd("EVAL");
-    command.arg(ENTOMB).arg(1);
-    command
+    whole(ENTOMB)
 }
 
-pub fn tombstones() -> Cmd {
-    let mut command = cmd("EVAL");
-    command.arg(TOMBSTONES).arg(1);
+pub fn stamp(meta: &str, format: u32, nonce: u64) -> Cmd {
+    let mut command = whole(STAMP);
+    command.arg(meta).arg(format).arg(nonce);
     command
 }
 
 pub fn rehearse(meta: &str) -> Cmd {
+    let mut command = whole(REHEARSE);
+    command.arg(meta);
+    command
+}
+
+fn whole(text: &str) -> Cmd {
     let mut command = cmd("EVAL");
-    command.arg(REHEARSE).arg(1).arg(meta);
+    command.arg(text).arg(1);
     command
 }

@@ -8,7 +8,7 @@ local stamp = call('HMGET', KEYS[1], 'product', 'format', 'id')
 if stamp[1] then
   return stamp
 end
-for _, name in ipairs({ 'meta', 'records', 'log', 'due', 'expires', 'position' }) do
+for _, name in ipairs({ 'meta', 'log', 'due', 'expires', 'position', 'folded' }) do
   if call('EXISTS', prefix .. name) == 1 then
     return redis.error_reply('CFFOREIGN ' .. prefix .. name .. ' is there')
   end

@@ -118,9 +118,9 @@ async fn keys_of_someone_else() {
 async fn another_format() {
     let server = Server::durable();
     drop(server.open().await);
-    server.cli(&["hset", "{counterfoil}:meta", "format", "3"]);
+    server.cli(&["hset", "{counterfoil}:meta", "format", "4"]);
     let error = refused(&server.url(), options()).await;
-    assert!(matches!(error, OpenError::TooNew { found: 3, supported: 2, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::TooNew { found: 4, supported: 3, .. }), "{error:?}");
     server.cli(&["hset", "{counterfoil}:meta", "format", "1"]);
     let error = refused(&server.url(), options()).await;
     assert!(matches!(&error, OpenError::Unfit { message, .. } if message.contains("format 1")), "{error:?}");

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use counterfoil_core::{Summary, Timestamp};
 use counterfoil_store::redis::Redis;
-use counterfoil_store::{AppendError, Position, Store};
+use counterfoil_store::{AppendError, Position, Store, Write};
 
 use crate::server::{Server, open, options};
-use crate::{append, load, stream, write};
+use crate::{append, load, stream, summary, write};
 
 async fn several(server: &Server, count: usize) -> Vec<Arc<Redis>> {
     let mut stores = Vec::new();
@@ -85,4 +86,26 @@ async fn a_follower_misses_nothing() {
     }
     assert!(seen.values().all(|count| *count == 1), "each once");
     assert_eq!(stores[0].tail(after, 10).await.expect("the ledger serves"), []);
+}
+
+/// An append that slept while its stream went on, ended and was buried: what it goes on from is gone, though the key it would take is free.
+#[tokio::test]
+async fn who_slept_through_a_burial_writes_nothing() {
+    let server = Server::durable();
+    let store = server.open().await;
+    for expected in 0..4 {
+        let expires = Some(Timestamp(5));
+        append(&store, vec![Write { summary: Summary { expires, ..summary("done") }, ..write(1, expected) }]).await.expect("an append");
+    }
+    assert_eq!(store.prune(Timestamp(6), 10).await.expect("prune").streams, 1);
+    let keys = || server.cli(&["keys", "*:r:*"]).lines().count() + server.cli(&["keys", "*:b:*"]).lines().count();
+    let before = keys();
+    for expected in 0..6 {
+        match append(&store, vec![write(2, 0), write(1, expected)]).await {
+            Err(AppendError::Conflict { streams }) => assert_eq!(streams, [stream(1)], "after {expected}"),
+            other => panic!("after {expected}: {other:?}"),
+        }
+        assert_eq!((load(&store, 1).await.expired, load(&store, 2).await.version.0, keys()), (true, 0, before), "after {expected}");
+    }
+    assert_eq!(store.tail(Position(0), 10).await.expect("the ledger serves"), []);
 }
