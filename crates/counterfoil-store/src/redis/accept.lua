@@ -11,7 +11,8 @@
 --       earliest expiry, the batch's entry in `expires`, what others hear, 1 if the sender listens to what is heard or else 0, the batch;
 --       then the keys of all records that writes go on from
 --
--- Answers with the last position; with 0 if a stream is not as it was expected.
+-- Answers with the last position; with 0 if a stream is not as it was expected. Errors that begin with CF say that nothing is left of the batch, or (CFHALF)
+-- that some of it is; after any other, nobody knows.
 local prefix = string.sub(KEYS[1], 1, -5)
 local log, expires, last = prefix .. 'log', prefix .. 'expires', prefix .. 'position'
 local call, sub, format = redis.call, string.sub, string.format
@@ -50,7 +51,7 @@ if why then
     call('DEL', prefix .. 'r:' .. stream .. struct.pack('>I8', expected + 1))
   end
   call('DEL', batch)
-  return why == 'moved' and 0 or redis.error_reply(why)
+  return why == 'moved' and 0 or redis.error_reply(sub(why, 1, 2) == 'CF' and why or 'CFUNDONE ' .. why)
 end
 
 local function rest()

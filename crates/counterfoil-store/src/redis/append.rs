@@ -2,7 +2,7 @@
 //! next to nothing for each, looks at what keys cannot tell and gives the batch its position.
 
 use counterfoil_core::StreamId;
-use redis::{Cmd, Value, cmd, pipe};
+use redis::{Cmd, ServerError, Value, cmd, pipe};
 
 use super::fault::{perhaps_written, unavailable};
 use super::fold;
@@ -44,8 +44,8 @@ pub async fn append(link: &Link, batch: &Batch) -> Result<Position, AppendError>
     let by = link.deadline();
     let line = link.line_to_write(by).await?;
     match script::transaction(&line, commands, by).await {
-        Ok(Ok(answers)) => match answers.into_iter().nth(1) {
-            Some(Ok(Value::Int(0))) => {
+        Ok(Ok(answers)) => match accepted(answers) {
+            (_, Some(Ok(Value::Int(0)))) => {
                 let streams = moved(link, writes, Vec::new()).await?;
                 // Whatever was in the way is gone: nothing was written, and it may be asked for again.
                 if streams.is_empty() {
@@ -53,13 +53,15 @@ pub async fn append(link: &Link, batch: &Batch) -> Result<Position, AppendError>
                 }
                 Err(AppendError::Conflict { streams })
             }
-            Some(Ok(Value::Int(position))) => {
+            (_, Some(Ok(Value::Int(position)))) => {
                 let position = position.cast_unsigned();
                 link.saw(position);
                 Ok(Position(position))
             }
-            Some(Err(error)) => Err(link.refused(&line, &error).into()),
-            other => {
+            // The records are there, and nobody knows whether they were accepted.
+            (Ok(Value::Int(1)), Some(Err(error))) if !error.code().starts_with("CF") => Err(link.half(&error).into()),
+            (_, Some(Err(error))) => Err(link.refused(&line, &error).into()),
+            (_, other) => {
                 Err(StoreError::Corrupt { place: link.address.label(), message: format!("an append was answered with {other:?}") }.into())
             }
         },
@@ -69,6 +71,12 @@ pub async fn append(link: &Link, batch: &Batch) -> Result<Position, AppendError>
             Err(perhaps_written(&silence).into())
         }
     }
+}
+
+/// What was said to the records, and to the script.
+fn accepted(answers: Vec<Result<Value, ServerError>>) -> (Result<Value, ServerError>, Option<Result<Value, ServerError>>) {
+    let mut answers = answers.into_iter();
+    (answers.next().unwrap_or(Ok(Value::Nil)), answers.next())
 }
 
 async fn last(link: &Link) -> Result<Position, StoreError> {

@@ -27,9 +27,7 @@ pub fn refused(label: &str, error: &ServerError) -> StoreError {
     match code {
         "CFGONE" => damaged(GONE.into()),
         "CFBACK" => damaged(format!("it went back ({detail}): records that Redis had acknowledged are lost")),
-        "CFHALF" => {
-            damaged(format!("a batch was written in part: {detail}; restore Redis from before it, or compare the streams it names"))
-        }
+        "CFHALF" => half(label, detail),
         "CFHOLE" => damaged(format!("records are missing: {detail}")),
         "WRONGTYPE" => damaged(format!("a key of the ledger was written by someone else: {detail}; nothing was written")),
         "OOM" => unavailable("Redis has used up its maxmemory and refuses writes; raise maxmemory or prune the ledger"),
@@ -41,11 +39,20 @@ pub fn refused(label: &str, error: &ServerError) -> StoreError {
     }
 }
 
-/// Code and detail; where a transaction was given up when it was to be ended, those of why.
+pub fn half(label: &str, detail: &str) -> StoreError {
+    let message = format!("a batch was written in part: {detail}; restore Redis from before it, or compare the streams it names");
+    StoreError::Corrupt { place: label.into(), message }
+}
+
+/// Code and detail; where a transaction was given up when it was to be ended, or what it wrote was taken back, those of why.
 fn reason(error: &ServerError) -> (&str, &str) {
     let detail = error.details().unwrap_or_default();
-    let why = if error.code() == "EXECABORT" { detail.split_once("because of: ") } else { None };
-    why.map_or((error.code(), detail), |(_, why)| why.split_once(' ').unwrap_or((why, "")))
+    let why = match error.code() {
+        "EXECABORT" => detail.split_once("because of: ").map(|(_, why)| why),
+        "CFUNDONE" => Some(detail),
+        _ => None,
+    };
+    why.map_or((error.code(), detail), |why| why.split_once(' ').unwrap_or((why, "")))
 }
 
 pub const GONE: &str = "the ledger is not there any more; Redis was emptied, or another Redis answers at this address";

@@ -199,6 +199,11 @@ impl Link {
         fault::refused(&self.address.label(), error)
     }
 
+    /// Some of a batch is there that was not accepted.
+    pub fn half(&self, error: &ServerError) -> StoreError {
+        fault::half(&self.address.label(), &error.to_string())
+    }
+
     /// Reads, in one round trip. Asked once more when the line broke: reading twice does no harm.
     pub async fn read(&self, questions: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let by = self.deadline();

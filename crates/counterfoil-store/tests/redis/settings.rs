@@ -108,9 +108,17 @@ async fn rights_that_are_taken_away() {
     let (message, written) = unavailable(append(&store, vec![write(1, 0)]).await);
     assert_eq!(written, Written::No, "refused at the first write: {message}");
     assert_eq!((server.cli(&["keys", "*:r:*"]).as_str(), server.cli(&["keys", "*:b:*"]).as_str()), ("", ""), "and taken back");
-    server.cli(&["acl", "setuser", "app", "+set", "-zadd"]);
-    let error = append(&store, vec![write(1, 0)]).await.expect_err("refused at the last write");
-    assert!(matches!(&error, AppendError::Store(StoreError::Corrupt { message, .. }) if message.contains("written in part")), "{error}");
+    // At a later write; and so early that the script cannot tell what there is.
+    for (number, right) in [(1, "zadd"), (2, "exists")] {
+        server.cli(&["acl", "setuser", "app", "+@all", &format!("-{right}")]);
+        let error = append(&store, vec![write(number, 0)]).await.expect_err(right);
+        let told = matches!(&error, AppendError::Store(StoreError::Corrupt { message, .. }) if message.contains("written in part"));
+        assert!(told, "without {right}: {error}");
+    }
+    // Whoever is refused altogether has written nothing.
+    server.cli(&["acl", "setuser", "app", "+@all", "-msetnx"]);
+    let (message, written) = unavailable(append(&store, vec![write(3, 0)]).await);
+    assert_eq!(written, Written::No, "{message}");
 }
 
 /// Without its transaction a batch may be carried out all the same, command by command: then nobody is told that it was not.
