@@ -37,20 +37,6 @@ pub struct Batch {
     pub writes: Vec<Write>,
 }
 
-/// `writes` in order, in parts of at most so many, with bodies of at most so many bytes together or one body alone.
-pub(crate) fn parts(writes: &[Write], count_max: usize, bytes_max: usize) -> Vec<&[Write]> {
-    let (mut parts, mut first, mut bytes) = (Vec::new(), 0, 0);
-    for (at, write) in writes.iter().enumerate() {
-        if at > first && (at - first == count_max || bytes + write.body.len() > bytes_max) {
-            parts.push(&writes[first..at]);
-            (first, bytes) = (at, 0);
-        }
-        bytes += write.body.len();
-    }
-    parts.push(&writes[first..]);
-    parts
-}
-
 /// How much of a stream to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {

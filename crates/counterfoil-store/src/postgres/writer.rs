@@ -30,7 +30,7 @@ use super::session::Session;
 use super::settle::migrated;
 use super::tell::Tell;
 use crate::spread::Set;
-use crate::{AppendError, Batch, Position, StoreError, Write, Written, batch};
+use crate::{AppendError, Batch, Position, StoreError, Write, Written};
 
 pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
@@ -331,5 +331,15 @@ fn repeated(writes: &[Write]) -> Vec<StreamId> {
 
 /// The batch in pieces that fit into one statement and one number each.
 fn parts(writes: &[Write]) -> Vec<&[Write]> {
-    batch::parts(writes, BATCH_POSITIONS as usize, PART_BYTES_MAX)
+    let (mut parts, mut first, mut bytes) = (Vec::new(), 0, 0);
+    for (index, write) in writes.iter().enumerate() {
+        let full = bytes + write.body.len() > PART_BYTES_MAX || index - first == BATCH_POSITIONS as usize;
+        if index > first && full {
+            parts.push(&writes[first..index]);
+            (first, bytes) = (index, 0);
+        }
+        bytes += write.body.len();
+    }
+    parts.push(&writes[first..]);
+    parts
 }

@@ -3,8 +3,6 @@
 -- KEYS  the meta key
 -- ARGV  ledger id, then what the script that follows says
 local log, due, expires = prefix .. 'log', prefix .. 'due', prefix .. 'expires'
--- In the place of a record that is gone. No stream has so many.
-local NOBODY = string.rep('\0', 32) .. string.rep('\255', 8)
 
 if call('HGET', KEYS[1], 'id') ~= ARGV[1] then
   return redis.error_reply('CFGONE this ledger is not here any more')

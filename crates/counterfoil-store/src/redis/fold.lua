@@ -15,7 +15,6 @@ local CHUNK = 4000
 -- is too long for that form, at a place where nobody looks, makes it use the other.
 local LONG = string.rep('-', 65)
 local BATCHES = 64
-local NOBODY = string.rep('\0', 32) .. string.rep('\255', 8)
 
 if call('HGET', KEYS[1], 'id') ~= ARGV[1] then
   return redis.error_reply('CFGONE this ledger is not here any more')

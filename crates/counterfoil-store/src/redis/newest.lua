@@ -7,6 +7,8 @@ local pack, unpacked = struct.pack, struct.unpack
 
 -- The shortest value of a record: no names, no body.
 local SHORTEST = 67
+-- In the log, in the place of a record that is gone. No stream has so many.
+local NOBODY = string.rep('\0', 32) .. string.rep('\255', 8)
 
 local function key(stream, version)
   return prefix .. 'r:' .. stream .. pack('>I8', version)
