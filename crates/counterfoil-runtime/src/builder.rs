@@ -12,7 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::clock::{Clock, SystemClock};
 use crate::fresh::Fresh;
-use crate::gather::Gather;
+use crate::group::Grouping;
 use crate::ledger::Ledger;
 use crate::liveness::Liveness;
 use crate::mode::{Configured, Mode};
@@ -50,7 +50,7 @@ pub struct Builder {
     fresh: Fresh,
     receipts: Receipts,
     novelty: Novelty,
-    gather_within: Option<Duration>,
+    grouping: Grouping,
 }
 
 impl Builder {
@@ -68,7 +68,7 @@ impl Builder {
             fresh: Fresh::new(),
             receipts: Receipts::default(),
             novelty: Novelty::after(Novelty::ENOUGH),
-            gather_within: None,
+            grouping: Grouping { at_once: 1, gather_within: None },
         }
     }
 
@@ -132,7 +132,13 @@ impl Builder {
     /// For a store behind a network, where a batch has a price of its own: a small one waits for callers that were just answered, as long as one comes
     /// within each `moment` ([`GATHER_WITHIN`](crate::GATHER_WITHIN) is a good one).
     pub fn gather_within(mut self, moment: Duration) -> Self {
-        self.gather_within = Some(moment);
+        self.grouping.gather_within = Some(moment);
+        self
+    }
+
+    /// For a store where a batch mostly waits: so many are on their way at once, one at least. Receipts of calls outside runs go to as many chains.
+    pub fn batches_at_once(mut self, batches: usize) -> Self {
+        self.grouping.at_once = batches.max(1);
         self
     }
 
@@ -142,8 +148,7 @@ impl Builder {
             None => Liveness::Leases,
         };
         let fresh = Arc::new(self.fresh);
-        let gather = Gather::within(self.gather_within);
-        let ledger = Ledger::new(self.store, self.clock.clone(), self.worker, self.threads, gather, fresh.clone());
+        let ledger = Ledger::new(self.store, self.clock.clone(), self.worker, self.threads, self.grouping, fresh.clone());
         let ledger = Arc::new(ledger.with_receipts(self.receipts));
         if let Some(heard) = self.heard {
             ledger.wakeups().hears();

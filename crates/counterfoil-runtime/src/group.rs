@@ -1,14 +1,15 @@
-//! Group commit: one writer drains what waits, one batch, one flush, wakes all.
+//! Group commit: a writer drains what waits, one batch, one flush, wakes all.
 //!
 //! Written once, above every store. Whatever arrived while the last batch was flushed is the next batch; behind a network a small one
-//! may wait a moment for more (gather.rs). A request that loses its race is taken out and answered `Conflict`, the others go through.
+//! may wait a moment for more (gather.rs). Where a store can do with several batches at once there are as many writers: the next is woken only while those
+//! before it are away, and each has a lane of receipts of its own. A request that loses its race is taken out and answered `Conflict`, the others go through.
 //! Receipts get their place in the chain here, because here is the one order in which outcomes become durable. Nothing is answered before
 //! the store has said that it is durable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use counterfoil_core::receipt::{self, ChainHead, ChainRecord, Unsealed};
 use counterfoil_core::summary::StreamKind;
@@ -40,21 +41,31 @@ pub struct Request {
     pub receipt: Option<Unsealed>,
 }
 
+/// How appends become batches, as suits the store.
+#[derive(Debug, Clone, Copy)]
+pub struct Grouping {
+    /// Batches on their way at once.
+    pub at_once: usize,
+    /// A small batch waits for callers that were just answered, as long as one comes within each such moment.
+    pub gather_within: Option<Duration>,
+}
+
 pub struct Group {
     queue: Arc<Queue>,
-    writer: Option<JoinHandle<()>>,
+    writers: Vec<JoinHandle<()>>,
 }
 
 struct Queue {
     inner: Mutex<Waiting>,
-    bell: Bell,
+    /// One for each writer.
+    bells: Vec<Bell>,
     /// Something waits, or nothing more will come: seen without the lock.
     stirred: AtomicBool,
     /// The last append failed, and none has succeeded since.
     failing: AtomicBool,
 }
 
-/// Wakes the writer.
+/// Wakes a writer.
 enum Bell {
     Thread(Condvar),
     Task(Notify),
@@ -69,13 +80,63 @@ impl Bell {
     }
 }
 
-#[derive(Default)]
 struct Waiting {
     jobs: Vec<Job>,
-    parked: bool,
-    /// The writer is not woken before so many wait.
-    wanted: usize,
+    writers: Vec<Standing>,
     closed: bool,
+}
+
+/// Where a writer is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// About to look what waits.
+    Here,
+    /// With so many on their way.
+    Away(usize),
+    /// Until something waits for it.
+    Asleep,
+    /// About to take what waits, or asleep until so many do.
+    Gathering(usize),
+}
+
+impl Waiting {
+    /// What waits is left to the one that gathers.
+    fn gathering(&self) -> Option<usize> {
+        self.writers.iter().position(|standing| matches!(standing, Standing::Gathering(_)))
+    }
+
+    /// How many are on their way.
+    fn away(&self) -> usize {
+        self.writers.iter().map(|standing| if let Standing::Away(jobs) = standing { *jobs } else { 0 }).sum()
+    }
+
+    /// Whether the one that gathers has reason to: it is the only one there is, or a batch is on its way meanwhile.
+    fn worth_gathering(&self) -> bool {
+        self.writers.len() == 1 || self.away() > 0
+    }
+
+    /// Whether there is nothing for a writer that has just come back.
+    fn nothing_for(&self, writer: usize) -> bool {
+        self.jobs.is_empty() || self.gathering().is_some_and(|gathering| gathering != writer) && !self.closed
+    }
+
+    /// Whether a writer may sleep: what there is, one before it is about to take.
+    fn may_sleep(&self, writer: usize) -> bool {
+        !self.closed && (self.nothing_for(writer) || self.writers[..writer].contains(&Standing::Here))
+    }
+
+    /// The writer to be woken: the first that sleeps, if nobody is about to look.
+    fn called(&self) -> Option<usize> {
+        let first = || match self.writers.contains(&Standing::Here) {
+            true => None,
+            false => self.writers.iter().position(|standing| *standing == Standing::Asleep),
+        };
+        let enough = |writer: &usize| match self.writers[*writer] {
+            Standing::Gathering(wanted) => self.jobs.len() >= wanted || !self.worth_gathering(),
+            _ => !self.jobs.is_empty(),
+        };
+        self.gathering().or_else(first).filter(enough)
+    }
 }
 
 struct Job {
@@ -88,37 +149,62 @@ impl Queue {
         // A panic while the lock is held leaves a list of jobs, which is whole at every moment.
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    /// Whoever changed what waits, or who is there, has someone woken for it.
+    fn call(&self, waiting: &Waiting) {
+        if let Some(writer) = waiting.called() {
+            self.bells[writer].ring();
+        }
+    }
+
+    /// A writer has its answer, and will look what waits: how many wait, here or for their own answers.
+    fn back(&self, writer: usize) -> usize {
+        let mut waiting = self.lock();
+        waiting.writers[writer] = Standing::Here;
+        // Who gathered while this one was away goes now.
+        self.call(&waiting);
+        waiting.jobs.len() + waiting.away()
+    }
+
+    /// A writer goes again with what it has.
+    fn away(&self, writer: usize, jobs: usize) {
+        let mut waiting = self.lock();
+        waiting.writers[writer] = Standing::Away(jobs);
+        self.call(&waiting);
+    }
 }
 
 impl Group {
     /// Must be called inside a Tokio runtime: the store is polled through it.
-    pub fn start(writer: Writer, threads: Threads, gather: Gather) -> Self {
-        let bell = match threads {
+    pub fn start(writer: Writer, threads: Threads, grouping: Grouping) -> Self {
+        let writers = writer.several(grouping.at_once);
+        let bell = || match threads {
             Threads::Own => Bell::Thread(Condvar::new()),
             Threads::None => Bell::Task(Notify::new()),
         };
         let queue = Arc::new(Queue {
-            inner: Mutex::new(Waiting::default()),
-            bell,
+            inner: Mutex::new(Waiting { jobs: Vec::new(), writers: vec![Standing::Here; writers.len()], closed: false }),
+            bells: writers.iter().map(|_| bell()).collect(),
             stirred: AtomicBool::new(false),
             failing: AtomicBool::new(false),
         });
-        let (waiting, handle) = (queue.clone(), Handle::current());
-        let thread = match threads {
-            Threads::None => {
-                handle.spawn(write_as_task(writer, waiting));
-                None
+        let mut started = Vec::new();
+        for writer in writers {
+            let (waiting, handle) = (queue.clone(), Handle::current());
+            match threads {
+                Threads::None => drop(handle.spawn(write_as_task(writer, waiting))),
+                Threads::Own => {
+                    let builder = std::thread::Builder::new().name("counterfoil-ledger".into());
+                    let gather = Gather::new(grouping);
+                    let thread = builder.spawn(move || write_on_thread(writer, waiting, gather, &handle));
+                    started.push(thread.expect("a thread for the ledger's writer can be started"));
+                }
             }
-            Threads::Own => {
-                let builder = std::thread::Builder::new().name("counterfoil-ledger".into());
-                let started = builder.spawn(move || write_on_thread(writer, waiting, gather, &handle));
-                Some(started.expect("a thread for the ledger's writer can be started"))
-            }
-        };
-        Self { queue, writer: thread }
+        }
+        Self { queue, writers: started }
     }
 
-    /// Requests that the writer has not taken yet.
+    /// Requests that no writer has taken yet.
     pub fn depth(&self) -> usize {
         self.queue.lock().jobs.len()
     }
@@ -148,29 +234,25 @@ impl Group {
         }
         waiting.jobs.push(Job { request, reply });
         self.queue.stirred.store(true, Ordering::Release);
-        if waiting.parked && waiting.jobs.len() >= waiting.wanted {
-            self.queue.bell.ring();
-        }
+        self.queue.call(&waiting);
         Ok(answer)
     }
 }
 
 impl Drop for Group {
-    /// What was submitted is still written: the writer ends when the queue is empty.
+    /// What was submitted is still written: a writer ends when the queue is empty.
     fn drop(&mut self) {
         self.queue.lock().closed = true;
         self.queue.stirred.store(true, Ordering::Release);
-        self.queue.bell.ring();
-        if let Some(thread) = self.writer.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
+        self.queue.bells.iter().for_each(Bell::ring);
+        for thread in self.writers.drain(..).filter(|thread| thread.thread().id() != std::thread::current().id()) {
             // A panic in the writer was already answered to every caller as "perhaps written".
             drop(thread.join());
         }
     }
 }
 
-/// However the writer ends, nobody waits for it for ever: what is queued is dropped, and its callers are told "perhaps written".
+/// However a writer ends, nobody waits for it for ever: what is queued is dropped, and its callers are told "perhaps written".
 struct Closing(Arc<Queue>);
 
 impl Drop for Closing {
@@ -184,16 +266,18 @@ impl Drop for Closing {
 fn write_on_thread(mut writer: Writer, queue: Arc<Queue>, mut gather: Gather, handle: &Handle) {
     let _closing = Closing(queue.clone());
     let (mut put_off, mut patience) = (Vec::new(), Patience::default());
+    // The first is there before the others, whichever thread is.
+    queue.wait(writer.place, &mut patience);
     loop {
-        queue.gather(&mut gather);
-        match queue.take(&mut put_off) {
+        queue.gather(writer.place, &mut gather);
+        match queue.take(writer.place, &mut put_off) {
             Taken::Jobs(jobs) => {
                 let taken = jobs.len();
                 let committed = handle.block_on(writer.commit(&queue, jobs));
                 put_off = committed.put_off;
                 gather.answered(taken - put_off.len(), committed.waited);
             }
-            Taken::Nothing => queue.wait(&mut patience),
+            Taken::Nothing => queue.wait(writer.place, &mut patience),
             Taken::Closed => return,
         }
     }
@@ -203,15 +287,15 @@ async fn write_as_task(mut writer: Writer, queue: Arc<Queue>) {
     let _closing = Closing(queue.clone());
     let mut put_off = Vec::new();
     loop {
-        match queue.take(&mut put_off) {
+        match queue.take(writer.place, &mut put_off) {
             Taken::Jobs(jobs) => put_off = writer.commit(&queue, jobs).await.put_off,
-            Taken::Nothing => queue.rung().await,
+            Taken::Nothing => queue.rung(writer.place).await,
             Taken::Closed => return,
         }
     }
 }
 
-/// What the writer finds.
+/// What a writer finds.
 enum Taken {
     Jobs(Vec<Job>),
     Nothing,
@@ -221,9 +305,9 @@ enum Taken {
 
 impl Queue {
     /// What the last batch put off comes first.
-    fn take(&self, put_off: &mut Vec<Job>) -> Taken {
+    fn take(&self, writer: usize, put_off: &mut Vec<Job>) -> Taken {
         let mut waiting = self.lock();
-        if waiting.jobs.is_empty() && put_off.is_empty() {
+        if put_off.is_empty() && waiting.nothing_for(writer) {
             return if waiting.closed { Taken::Closed } else { Taken::Nothing };
         }
         let mut jobs = std::mem::take(put_off);
@@ -235,66 +319,90 @@ impl Queue {
         }
         // Set again under this lock by whoever comes next.
         self.stirred.store(!waiting.jobs.is_empty() || waiting.closed, Ordering::Release);
+        waiting.writers[writer] = Standing::Away(jobs.len());
+        self.call(&waiting);
         Taken::Jobs(jobs)
     }
 
     /// Blocks for as long as it is worth waiting for more than there are.
-    fn gather(&self, gather: &mut Gather) {
-        let Bell::Thread(arrived) = &self.bell else { return };
+    fn gather(&self, writer: usize, gather: &mut Gather) {
+        let Bell::Thread(arrived) = &self.bells[writer] else { return };
         let mut waiting = self.lock();
-        if waiting.jobs.is_empty() {
+        if waiting.nothing_for(writer) || !waiting.worth_gathering() {
             return;
         }
         let Some((wanted, moment)) = gather.worth(waiting.jobs.len()) else { return };
         let mut came = true;
-        while came && waiting.jobs.len() < wanted && !waiting.closed {
+        while came && waiting.jobs.len() < wanted && waiting.worth_gathering() && !waiting.closed {
             let before = waiting.jobs.len();
-            (waiting.parked, waiting.wanted) = (true, wanted);
+            waiting.writers[writer] = Standing::Gathering(wanted);
             (waiting, _) = arrived.wait_timeout(waiting, moment).unwrap_or_else(|poisoned| poisoned.into_inner());
-            (waiting.parked, waiting.wanted) = (false, 0);
-            came = waiting.jobs.len() > before;
+            came = waiting.jobs.len() > before || !waiting.worth_gathering();
         }
-        gather.learn(waiting.jobs.len() >= wanted);
+        gather.learn(came);
     }
 
     /// Blocks until something may be there.
-    fn wait(&self, patience: &mut Patience) {
-        let Bell::Thread(arrived) = &self.bell else { return };
-        if !self.stirred.load(Ordering::Acquire) {
+    fn wait(&self, writer: usize, patience: &mut Patience) {
+        let Bell::Thread(arrived) = &self.bells[writer] else { return };
+        // A caller alone has one writer: the others have nobody to look out for.
+        if writer == 0 && !self.stirred.load(Ordering::Acquire) {
             patience.look_on(|| self.stirred.load(Ordering::Acquire));
         }
         let mut waiting = self.lock();
-        while waiting.jobs.is_empty() && !waiting.closed {
-            waiting.parked = true;
+        while waiting.may_sleep(writer) {
+            waiting.writers[writer] = Standing::Asleep;
             waiting = arrived.wait(waiting).unwrap_or_else(|poisoned| poisoned.into_inner());
-            waiting.parked = false;
+            waiting.writers[writer] = Standing::Here;
         }
     }
 
     /// The same for a task.
-    async fn rung(&self) {
-        let Bell::Task(arrived) = &self.bell else { return };
-        let is_empty = {
+    async fn rung(&self, writer: usize) {
+        let Bell::Task(arrived) = &self.bells[writer] else { return };
+        let nothing = {
             let mut waiting = self.lock();
             // From now on the bell is rung, and kept until it is heard.
-            waiting.parked = true;
-            waiting.jobs.is_empty() && !waiting.closed
+            waiting.writers[writer] = Standing::Asleep;
+            waiting.may_sleep(writer)
         };
-        if is_empty {
+        if nothing {
             arrived.notified().await;
         }
-        self.lock().parked = false;
+        self.lock().writers[writer] = Standing::Here;
     }
 }
 
+#[derive(Clone)]
 pub struct Writer {
     store: Arc<dyn Store>,
     wakeups: Arc<Wakeups>,
     meters: LedgerMeters,
     fresh: Arc<Fresh>,
-    heads: Map<Head>,
-    /// Which chain of a tenant this process writes receipts to. The first, until another process is met there.
+    heads: Arc<Heads>,
+    /// Which chain of a tenant this writer's receipts outside runs go to. Its first, until another process is met there.
     lane: Lane,
+    /// Among the writers of this process.
+    place: usize,
+}
+
+/// Where chains stand, as this process knows it: one for all of its writers, which take turns in writing a run's.
+#[derive(Default)]
+struct Heads(Mutex<Map<Head>>);
+
+impl Heads {
+    fn lock(&self) -> MutexGuard<'_, Map<Head>> {
+        // What is wrong here is refused by the store, and read again.
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn extend(&self, ends: Vec<(StreamId, Head)>) {
+        let mut heads = self.lock();
+        if heads.len() > HEADS_MAX {
+            heads.clear();
+        }
+        heads.extend(ends);
+    }
 }
 
 /// What a commit leaves behind.
@@ -313,7 +421,12 @@ struct Head {
 
 impl Writer {
     pub(crate) fn new(store: Arc<dyn Store>, wakeups: Arc<Wakeups>, meters: LedgerMeters, fresh: Arc<Fresh>) -> Self {
-        Self { store, wakeups, meters, fresh, heads: Map::default(), lane: Lane::FIRST }
+        Self { store, wakeups, meters, fresh, heads: Arc::default(), lane: Lane::FIRST, place: 0 }
+    }
+
+    /// So many that write beside each other.
+    fn several(self, count: usize) -> Vec<Self> {
+        (0..count).map(|place| Self { lane: Lane(place as u16 % Lane::COUNT), place, ..self.clone() }).collect()
     }
 
     /// Commits as many of `jobs` as can be.
@@ -323,8 +436,12 @@ impl Writer {
         let (mut moved, mut refused): (Map<Version>, Map<Version>) = Default::default();
         let mut waited = None;
         while !jobs.is_empty() {
+            if waited.is_some() {
+                queue.away(self.place, jobs.len());
+            }
             let appended = self.append(&mut jobs).await;
-            waited.get_or_insert_with(|| queue.lock().jobs.len());
+            let waiting = queue.back(self.place);
+            waited.get_or_insert(waiting);
             match appended {
                 Ok(()) => {
                     queue.failing.store(false, Ordering::Relaxed);
@@ -348,7 +465,7 @@ impl Writer {
                 Err(AppendError::Store(error)) => {
                     queue.failing.store(true, Ordering::Relaxed);
                     // The heads in memory may be ahead of the disk, or behind: forget them.
-                    self.heads.clear();
+                    self.heads.lock().clear();
                     self.meters.failed(&error);
                     let error = AppendError::Store(error);
                     answer_all(std::mem::take(&mut jobs), &error);
@@ -363,14 +480,19 @@ impl Writer {
             let streams = job.request.writes.iter().filter(|w| beaten(w)).map(|w| w.stream).collect();
             drop(job.reply.send(Err(AppendError::Conflict { streams })));
         }
-        Committed { put_off: rest, waited: waited.unwrap_or(0) }
+        // Where nothing was left to go, it was not away.
+        let waited = waited.unwrap_or_else(|| queue.back(self.place));
+        Committed { put_off: rest, waited }
     }
 
     /// Chains that moved belong to no caller: another process wrote a receipt. In a run's chain, after it; outside runs, beside it: two who
     /// write to one chain would take turns in losing.
     fn give_way(&mut self, moved: &[StreamId], jobs: &[Job]) {
-        for stream in moved {
-            self.heads.remove(stream);
+        {
+            let mut heads = self.heads.lock();
+            for stream in moved {
+                heads.remove(stream);
+            }
         }
         let shared = |receipt: &Unsealed| receipt.run.is_none() && moved.contains(&self.lane_of(receipt));
         if jobs.iter().filter_map(|job| job.request.receipt.as_ref()).any(shared) {
@@ -432,9 +554,6 @@ impl Writer {
             job.request.writes.extend(writes.by_ref().take(count));
         }
         appended?;
-        if self.heads.len() > HEADS_MAX {
-            self.heads.clear();
-        }
         self.heads.extend(ends);
         Ok(())
     }
@@ -468,8 +587,9 @@ impl Writer {
 
     async fn head(&mut self, receipt: &Unsealed) -> Result<(StreamId, Head), StoreError> {
         let stream = self.lane_of(receipt);
-        if let Some(head) = self.heads.get(&stream) {
-            return Ok((stream, *head));
+        let known = self.heads.lock().get(&stream).copied();
+        if let Some(head) = known {
+            return Ok((stream, head));
         }
         let lane = if receipt.run.is_some() { Lane::FIRST } else { self.lane };
         let history = self.store.load(stream, Reach::Newest(1)).await?;
@@ -479,7 +599,7 @@ impl Writer {
                 .map_err(|e| StoreError::Corrupt { place: format!("receipt chain {stream}"), message: e.to_string() })?,
         };
         let head = Head { chain, version: history.version };
-        self.heads.insert(stream, head);
+        self.heads.lock().insert(stream, head);
         Ok((stream, head))
     }
 }

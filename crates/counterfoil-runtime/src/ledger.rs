@@ -33,8 +33,7 @@ pub use self::veils::body;
 use crate::builder::{Receipts, Threads};
 use crate::clock::Clock;
 use crate::fresh::Fresh;
-use crate::gather::Gather;
-use crate::group::{Group, Request, Writer};
+use crate::group::{Group, Grouping, Request, Writer};
 use crate::observe::LedgerMeters;
 use crate::trace;
 use crate::wake::Wakeups;
@@ -148,13 +147,13 @@ impl Ledger {
         clock: Arc<dyn Clock>,
         worker: WorkerId,
         threads: Threads,
-        gather: Gather,
+        grouping: Grouping,
         fresh: Arc<Fresh>,
     ) -> Self {
         let wakeups = Arc::new(Wakeups::default());
         let meters = LedgerMeters::new();
         let writer = Writer::new(store.clone(), wakeups.clone(), meters.clone(), fresh);
-        let group = Group::start(writer, threads, gather);
+        let group = Group::start(writer, threads, grouping);
         Self { store, group, threads, receipts: Receipts::Written, clock, worker, wakeups, meters, claimed: AtomicI64::new(0) }
     }
 

@@ -51,6 +51,8 @@ impl Worker {
             if let Some(after) = [Some(0), Some(1), Some(3), None][(seed % 4) as usize] {
                 builder = builder.guess_after(after);
             }
+            // And some have two batches on their way at once.
+            builder = builder.batches_at_once(1 + (seed >> 2) as usize % 2);
             if let Some(heard) = heard {
                 builder = builder.heard(heard);
             }

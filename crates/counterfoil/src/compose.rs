@@ -128,13 +128,18 @@ pub fn workers_dir(ledger: &Path) -> PathBuf {
     name.into()
 }
 
+/// Redis flushes once for whatever it finds, and while it does another batch comes or goes. A third is no faster.
+const REDIS_BATCHES_AT_ONCE: usize = 2;
+
 /// A runtime on an opened store, as that store wants it.
 pub fn builder(opened: &Opened) -> Builder {
     let builder = Builder::new(opened.store.clone());
     match &opened.kind {
         Kind::Memory | Kind::Sqlite(_) => builder,
         Kind::Postgres(postgres) => builder.clock(postgres.clock()).heard(postgres.heard()).gather_within(GATHER_WITHIN),
-        Kind::Redis(redis) => builder.clock(redis.clock()).heard(redis.heard()).gather_within(GATHER_WITHIN),
+        Kind::Redis(redis) => {
+            builder.clock(redis.clock()).heard(redis.heard()).gather_within(GATHER_WITHIN).batches_at_once(REDIS_BATCHES_AT_ONCE)
+        }
     }
 }
 

@@ -36,10 +36,7 @@ pub async fn append(link: &Link, batch: &Batch) -> Result<Position, AppendError>
     let name = link.batch();
     let mut commands = vec![records(link, &name, writes), accept(link, &name, writes)];
     if writes.len() <= FOLDED_ALONG_MAX {
-        // Should Redis have forgotten this script, the next who folds brings it again.
-        let mut along = link.scripts.fold.by_digest();
-        fold::ask(link, &mut along);
-        commands.push(along);
+        commands.push(fold::along(link));
     }
     let by = link.deadline();
     let line = link.line_to_write(by).await?;

@@ -5,7 +5,7 @@
 -- removal, so that Redis lets it run when it has no memory left.
 --
 -- KEYS  the meta key
--- ARGV  ledger id, records in a slice, about
+-- ARGV  ledger id, records in a slice, about, and how far behind the index may be at most, so that this does anything
 --
 -- Answers with the watermark and the last position.
 local log, due, watermark = prefix .. 'log', prefix .. 'due', prefix .. 'folded'
@@ -20,7 +20,7 @@ if call('HGET', KEYS[1], 'id') ~= ARGV[1] then
   return redis.error_reply('CFGONE this ledger is not here any more')
 end
 local folded, last = tonumber(call('GET', watermark) or '0'), tonumber(call('GET', prefix .. 'position') or '0')
-if folded >= last then
+if folded >= last or last - folded > tonumber(ARGV[3]) then
   return { folded, last }
 end
 

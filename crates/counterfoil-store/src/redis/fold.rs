@@ -33,9 +33,19 @@ pub async fn fold_if_possible(link: &Link) -> Result<(), StoreError> {
 /// Records in a slice, about: some milliseconds of Redis's time.
 const SLICE: usize = 512;
 
+/// The index is brought up along with an append where it is no further behind than this: few callers can wait for so little.
+const ALONG_MAX: u64 = 64;
+
 /// What `fold.lua` needs to know.
-pub fn ask(link: &Link, command: &mut Cmd) {
-    command.arg(&link.keys.meta).arg(&link.id).arg(SLICE);
+fn ask(link: &Link, command: &mut Cmd, behind_max: u64) {
+    command.arg(&link.keys.meta).arg(&link.id).arg(SLICE).arg(behind_max);
+}
+
+/// A fold that goes with an append. Should Redis have forgotten the script, the next who folds brings it again.
+pub fn along(link: &Link) -> Cmd {
+    let mut command = link.scripts.fold.by_digest();
+    ask(link, &mut command, ALONG_MAX);
+    command
 }
 
 /// The watermark, and the last position. Asked once more when the line broke: folding twice does no harm.
@@ -44,7 +54,7 @@ async fn step(link: &Link) -> Result<(i64, i64), StoreError> {
     let mut broken = false;
     loop {
         let line = link.line_to_write(by).await?;
-        match link.scripts.fold.run(&line, |command| ask(link, command), by).await {
+        match link.scripts.fold.run(&line, |command| ask(link, command, u64::MAX), by).await {
             Ok(Ok(Value::Array(answer))) => match answer.as_slice() {
                 [Value::Int(folded), Value::Int(last)] => return Ok((*folded, *last)),
                 other => return Err(odd(link, &format!("{other:?}"))),
