@@ -326,7 +326,7 @@ pub type EffectKey = Digest32;
 /// Digest of a call's canonical arguments: tells key reuse with other arguments from a repeat.
 pub type Fingerprint = Digest32;
 
-/// Which of a tenant's chains for calls outside runs. A process that is alone uses the first and no other.
+/// Which of a tenant's chains for calls outside runs. A process that is alone uses the first, or the first few where it has several batches on their way at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Lane(pub u16);

@@ -2,7 +2,7 @@
 //!
 //! Behind a network a batch has a price of its own, whatever is in it. Callers that are answered together come back together, a moment after the
 //! writer has gone on with those that came meanwhile: two halves take turns, and each pays the whole price. So where few wait, the writer waits for
-//! those it has answered, as long as they keep coming.
+//! those it has answered, as long as they keep coming. Where several batches go beside each other each waits for its share.
 //!
 //! What must stay true: nobody is waited for where none has come for a moment, and where waiting was in vain lately it is hardly tried.
 

@@ -28,6 +28,8 @@ use crate::wake::Wakeups;
 
 /// Requests in one batch. Bounds the memory of a batch and how long its first request waits for the last.
 const GROUP_MAX: usize = 4096;
+/// Where batches go beside each other, none takes less than this if more wait: a batch has a price of its own.
+const SHARE_MIN: usize = 16;
 /// Requests that may wait. More are refused: a queue without bound hides that the disk cannot keep up.
 const QUEUE_MAX: usize = 100_000;
 /// Up to so many callers are woken by the writer itself: at once, without a detour.
@@ -83,6 +85,8 @@ impl Bell {
 struct Waiting {
     jobs: Vec<Job>,
     writers: Vec<Standing>,
+    /// As many as there were when a batch was last answered: in it, in others, or waiting.
+    callers: usize,
     closed: bool,
 }
 
@@ -110,9 +114,13 @@ impl Waiting {
         self.writers.iter().map(|standing| if let Standing::Away(jobs) = standing { *jobs } else { 0 }).sum()
     }
 
-    /// Whether the one that gathers has reason to: it is the only one there is, or a batch is on its way meanwhile.
-    fn worth_gathering(&self) -> bool {
-        self.writers.len() == 1 || self.away() > 0
+    /// The most that one batch takes. Where several go beside each other none takes what would be another's: its callers would all be on their way at
+    /// once, then all come back at once, and the store and they would wait for each other in turns.
+    fn share(&self) -> usize {
+        match self.writers.len() {
+            1 => GROUP_MAX,
+            several => self.callers.div_ceil(several).clamp(SHARE_MIN, GROUP_MAX),
+        }
     }
 
     /// Whether there is nothing for a writer that has just come back.
@@ -132,7 +140,7 @@ impl Waiting {
             false => self.writers.iter().position(|standing| *standing == Standing::Asleep),
         };
         let enough = |writer: &usize| match self.writers[*writer] {
-            Standing::Gathering(wanted) => self.jobs.len() >= wanted || !self.worth_gathering(),
+            Standing::Gathering(wanted) => self.jobs.len() >= wanted,
             _ => !self.jobs.is_empty(),
         };
         self.gathering().or_else(first).filter(enough)
@@ -160,9 +168,8 @@ impl Queue {
     /// A writer has its answer, and will look what waits: how many wait, here or for their own answers.
     fn back(&self, writer: usize) -> usize {
         let mut waiting = self.lock();
+        waiting.callers = waiting.jobs.len() + waiting.away();
         waiting.writers[writer] = Standing::Here;
-        // Who gathered while this one was away goes now.
-        self.call(&waiting);
         waiting.jobs.len() + waiting.away()
     }
 
@@ -183,7 +190,7 @@ impl Group {
             Threads::None => Bell::Task(Notify::new()),
         };
         let queue = Arc::new(Queue {
-            inner: Mutex::new(Waiting { jobs: Vec::new(), writers: vec![Standing::Here; writers.len()], closed: false }),
+            inner: Mutex::new(Waiting { jobs: Vec::new(), writers: vec![Standing::Here; writers.len()], callers: 0, closed: false }),
             bells: writers.iter().map(|_| bell()).collect(),
             stirred: AtomicBool::new(false),
             failing: AtomicBool::new(false),
@@ -311,7 +318,7 @@ impl Queue {
             return if waiting.closed { Taken::Closed } else { Taken::Nothing };
         }
         let mut jobs = std::mem::take(put_off);
-        let room = GROUP_MAX.saturating_sub(jobs.len()).min(waiting.jobs.len());
+        let room = waiting.share().saturating_sub(jobs.len()).min(waiting.jobs.len());
         if room == waiting.jobs.len() {
             jobs.append(&mut waiting.jobs);
         } else {
@@ -328,16 +335,16 @@ impl Queue {
     fn gather(&self, writer: usize, gather: &mut Gather) {
         let Bell::Thread(arrived) = &self.bells[writer] else { return };
         let mut waiting = self.lock();
-        if waiting.nothing_for(writer) || !waiting.worth_gathering() {
+        if waiting.nothing_for(writer) {
             return;
         }
         let Some((wanted, moment)) = gather.worth(waiting.jobs.len()) else { return };
         let mut came = true;
-        while came && waiting.jobs.len() < wanted && waiting.worth_gathering() && !waiting.closed {
+        while came && waiting.jobs.len() < wanted && !waiting.closed {
             let before = waiting.jobs.len();
             waiting.writers[writer] = Standing::Gathering(wanted);
             (waiting, _) = arrived.wait_timeout(waiting, moment).unwrap_or_else(|poisoned| poisoned.into_inner());
-            came = waiting.jobs.len() > before || !waiting.worth_gathering();
+            came = waiting.jobs.len() > before;
         }
         gather.learn(came);
     }

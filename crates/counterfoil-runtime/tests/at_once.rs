@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::receipt::Receipt;
+use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Call, Caller, CanonicalJson, Policy, RunId, Tenant, ToolName};
 use counterfoil_runtime::{Builder, FnTool, Registered, Runtime, Status};
 use counterfoil_store::memory::Memory;
@@ -131,6 +132,42 @@ impl Store for Slow {
         })
     }
     passed_on!(0: load, due, tail, search, prune);
+}
+
+/// Remembers how many effects its largest batch was about.
+struct Measured {
+    inner: Slow,
+    largest: AtomicUsize,
+}
+
+impl Store for Measured {
+    fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
+        let effects = batch.writes.iter().filter(|write| write.summary.kind == StreamKind::Effect).count();
+        self.largest.fetch_max(effects, Ordering::SeqCst);
+        self.inner.append(batch)
+    }
+    passed_on!(inner: load, due, tail, search, prune);
+}
+
+/// Callers that were all in one batch would all come back at once: then the store waits for them, and they for the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn none_takes_what_would_be_anothers_share() {
+    const CALLERS: usize = 50;
+    let store = Arc::new(Measured { inner: Slow(Memory::default()), largest: AtomicUsize::new(0) });
+    let made = Arc::new(AtomicUsize::new(0));
+    let runtime = worker(store.clone(), 2, made.clone());
+    let one = |caller: usize, runtime: Runtime| async move {
+        for n in 0..20 {
+            call(runtime.clone(), format!("{caller}/{n}"), None).await;
+        }
+    };
+    let callers: Vec<_> = (0..CALLERS).map(|caller| tokio::spawn(one(caller, runtime.clone()))).collect();
+    for caller in callers {
+        in_time(caller).await.unwrap();
+    }
+    assert_eq!(made.load(Ordering::SeqCst), CALLERS * 20);
+    let largest = store.largest.load(Ordering::SeqCst);
+    assert!((2..=CALLERS / 2).contains(&largest), "{largest} of {CALLERS}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -70,6 +70,25 @@ async fn the_index_follows_behind() {
     }
 }
 
+/// A caller among many does not pay for all of them: a small batch brings the index up where little is missing, and leaves the rest to who asks.
+#[tokio::test]
+async fn a_small_batch_brings_up_only_what_is_little() {
+    let server = Server::durable();
+    let store = server.open().await;
+    let named = || server.cli(&["keys", "*idemp*"]).lines().count();
+    append(&store, (1..=40).map(|number| write(number, 0)).collect()).await.expect("an append");
+    assert_eq!(named(), 0);
+    append(&store, vec![write(41, 0)]).await.expect("an append");
+    assert_eq!(named(), 41);
+    append(&store, (101..=200).map(|number| write(number, 0)).collect()).await.expect("an append");
+    append(&store, vec![write(201, 0)]).await.expect("an append");
+    assert_eq!(named(), 41, "a hundred are not little");
+    store.due(Timestamp::MAX, 1).await.expect("the ledger serves");
+    assert_eq!(named(), 142);
+    append(&store, vec![write(202, 0)]).await.expect("an append");
+    assert_eq!(named(), 143, "at once again");
+}
+
 /// Someone who writes to the ledger's keys is noticed before anything of a batch is written, or when it is read.
 #[tokio::test]
 async fn foreign_hands() {
