@@ -366,7 +366,7 @@ impl StreamId {
             None => Self::tagged("counterfoil/chain/tenant/1", &[tenant.as_str()]),
         }
     }
-    /// A tenant's calls outside runs, where several processes write receipts at once: each has a lane of its own. Lane 0 is `chain`.
+    /// A tenant's calls outside runs, where several write receipts at once: each has a lane of its own. Lane 0 is `chain`.
     pub fn lane(tenant: &Tenant, lane: Lane) -> Self {
         match lane {
             Lane::FIRST => Self::chain(tenant, None),

@@ -3,7 +3,7 @@
 //! Written once, above every store. Whatever arrived while the last batch was flushed is the next batch; behind a network a small one
 //! may wait a moment for more (gather.rs). Where a store can do with several batches at once there are as many writers: the next is woken only while those
 //! before it are away, and each has a lane of receipts of its own. A request that loses its race is taken out and answered `Conflict`, the others go through.
-//! Receipts get their place in the chain here, because here is the one order in which outcomes become durable. Nothing is answered before
+//! Receipts get their place in the chain here, because nothing above knows the order in which outcomes become durable. Nothing is answered before
 //! the store has said that it is durable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -158,9 +158,12 @@ impl Queue {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Whoever changed what waits, or who is there, has someone woken for it.
-    fn call(&self, waiting: &Waiting) {
+    /// Whoever changed what waits, or who is there, has someone woken for it, who from now on is about to look.
+    fn call(&self, waiting: &mut Waiting) {
         if let Some(writer) = waiting.called() {
+            if waiting.writers[writer] == Standing::Asleep {
+                waiting.writers[writer] = Standing::Here;
+            }
             self.bells[writer].ring();
         }
     }
@@ -177,7 +180,7 @@ impl Queue {
     fn away(&self, writer: usize, jobs: usize) {
         let mut waiting = self.lock();
         waiting.writers[writer] = Standing::Away(jobs);
-        self.call(&waiting);
+        self.call(&mut waiting);
     }
 }
 
@@ -189,8 +192,10 @@ impl Group {
             Threads::Own => Bell::Thread(Condvar::new()),
             Threads::None => Bell::Task(Notify::new()),
         };
+        // The first is there before the others, whichever thread is.
+        let standing = writers.iter().map(|writer| if writer.place == 0 { Standing::Here } else { Standing::Asleep }).collect();
         let queue = Arc::new(Queue {
-            inner: Mutex::new(Waiting { jobs: Vec::new(), writers: vec![Standing::Here; writers.len()], callers: 0, closed: false }),
+            inner: Mutex::new(Waiting { jobs: Vec::new(), writers: standing, callers: 0, closed: false }),
             bells: writers.iter().map(|_| bell()).collect(),
             stirred: AtomicBool::new(false),
             failing: AtomicBool::new(false),
@@ -241,7 +246,7 @@ impl Group {
         }
         waiting.jobs.push(Job { request, reply });
         self.queue.stirred.store(true, Ordering::Release);
-        self.queue.call(&waiting);
+        self.queue.call(&mut waiting);
         Ok(answer)
     }
 }
@@ -273,7 +278,6 @@ impl Drop for Closing {
 fn write_on_thread(mut writer: Writer, queue: Arc<Queue>, mut gather: Gather, handle: &Handle) {
     let _closing = Closing(queue.clone());
     let (mut put_off, mut patience) = (Vec::new(), Patience::default());
-    // The first is there before the others, whichever thread is.
     queue.wait(writer.place, &mut patience);
     loop {
         queue.gather(writer.place, &mut gather);
@@ -327,7 +331,7 @@ impl Queue {
         // Set again under this lock by whoever comes next.
         self.stirred.store(!waiting.jobs.is_empty() || waiting.closed, Ordering::Release);
         waiting.writers[writer] = Standing::Away(jobs.len());
-        self.call(&waiting);
+        self.call(&mut waiting);
         Taken::Jobs(jobs)
     }
 
@@ -410,6 +414,16 @@ impl Heads {
         }
         heads.extend(ends);
     }
+
+    /// Chains have moved that a batch would have brought here. What another writer has learned since then stands.
+    fn forget<'a>(&self, ends: impl Iterator<Item = &'a (StreamId, Head)>) {
+        let mut heads = self.lock();
+        for (stream, end) in ends {
+            if heads.get(stream).is_some_and(|head| head.version.next() == end.version) {
+                heads.remove(stream);
+            }
+        }
+    }
 }
 
 /// What a commit leaves behind.
@@ -443,9 +457,6 @@ impl Writer {
         let (mut moved, mut refused): (Map<Version>, Map<Version>) = Default::default();
         let mut waited = None;
         while !jobs.is_empty() {
-            if waited.is_some() {
-                queue.away(self.place, jobs.len());
-            }
             let appended = self.append(&mut jobs).await;
             let waiting = queue.back(self.place);
             waited.get_or_insert(waiting);
@@ -465,6 +476,8 @@ impl Writer {
                         let writes = lost.iter().flat_map(|job| &job.request.writes).filter(|w| streams.contains(&w.stream));
                         refused.extend(writes.map(|w| (w.stream, w.expected)));
                     }
+                    // Heads are read for it: meanwhile others may look.
+                    queue.away(self.place, rest.len());
                     // Also of the lane that it may have moved to.
                     jobs = self.without_damaged_chains(rest).await;
                     answer_all(lost, &AppendError::Conflict { streams });
@@ -495,12 +508,6 @@ impl Writer {
     /// Chains that moved belong to no caller: another process wrote a receipt. In a run's chain, after it; outside runs, beside it: two who
     /// write to one chain would take turns in losing.
     fn give_way(&mut self, moved: &[StreamId], jobs: &[Job]) {
-        {
-            let mut heads = self.heads.lock();
-            for stream in moved {
-                heads.remove(stream);
-            }
-        }
         let shared = |receipt: &Unsealed| receipt.run.is_none() && moved.contains(&self.lane_of(receipt));
         if jobs.iter().filter_map(|job| job.request.receipt.as_ref()).any(shared) {
             self.lane = self.lane.another(self.fresh.number());
@@ -560,9 +567,12 @@ impl Writer {
         for (job, count) in jobs.iter_mut().zip(counts) {
             job.request.writes.extend(writes.by_ref().take(count));
         }
-        appended?;
-        self.heads.extend(ends);
-        Ok(())
+        match &appended {
+            Ok(_) => self.heads.extend(ends),
+            Err(AppendError::Conflict { streams }) => self.heads.forget(ends.iter().filter(|(stream, _)| streams.contains(stream))),
+            Err(AppendError::Store(_)) => {}
+        }
+        appended.map(drop)
     }
 
     /// The receipts of `jobs`, each at its place in its chain.

@@ -12,7 +12,7 @@ use counterfoil_core::ids::CallKey;
 use counterfoil_core::receipt::Receipt;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Call, Caller, CanonicalJson, Policy, RunId, Tenant, ToolName};
-use counterfoil_runtime::{Builder, FnTool, Registered, Runtime, Status};
+use counterfoil_runtime::{Builder, FnTool, GATHER_WITHIN, Registered, Runtime, Status};
 use counterfoil_store::memory::Memory;
 use counterfoil_store::{AppendError, Batch, Eventually, Position, Store};
 use tokio::sync::{Semaphore, mpsc};
@@ -27,7 +27,7 @@ fn tenant() -> Tenant {
 }
 
 fn worker(store: Arc<dyn Store>, batches: usize, made: Arc<AtomicUsize>) -> Runtime {
-    let runtime = Builder::new(store).batches_at_once(batches).build().unwrap();
+    let runtime = Builder::new(store).batches_at_once(batches).gather_within(GATHER_WITHIN).build().unwrap();
     let charge = FnTool::new(move |_| {
         let made = made.clone();
         async move { Ok(serde_json::json!(made.fetch_add(1, Ordering::SeqCst))) }
@@ -60,10 +60,14 @@ fn lanes(receipts: &[Receipt]) -> Vec<u16> {
     receipts.iter().map(|receipt| receipt.lane.0).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Tells of each append, and lets one through for each permit.
+fn effects(batch: &Batch) -> usize {
+    batch.writes.iter().filter(|write| write.summary.kind == StreamKind::Effect).count()
+}
+
+/// Tells of each append how many effects it is about, and lets one through for each permit.
 struct Gate {
     inner: Memory,
-    begun: mpsc::UnboundedSender<()>,
+    begun: mpsc::UnboundedSender<usize>,
     through: Semaphore,
 }
 
@@ -71,7 +75,7 @@ impl Store for Gate {
     fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
         Box::pin(async move {
             // Nobody listens when the test is over.
-            let (Ok(()) | Err(_)) = self.begun.send(());
+            let (Ok(()) | Err(_)) = self.begun.send(effects(batch));
             self.through.acquire().await.unwrap().forget();
             self.inner.append(batch).await
         })
@@ -103,7 +107,7 @@ async fn two_are_on_their_way_and_the_third_waits_for_one_of_them() {
     // One comes back and goes again with both; nothing has run on the strength of a claim that is still on its way.
     assert_eq!(made.load(Ordering::SeqCst), 0);
     store.through.add_permits(1);
-    in_time(beginning.recv()).await.unwrap();
+    assert!(in_time(beginning.recv()).await.unwrap() >= 2);
     store.through.add_permits(Semaphore::MAX_PERMITS / 2);
     for caller in calling {
         in_time(caller).await.unwrap();
@@ -142,8 +146,7 @@ struct Measured {
 
 impl Store for Measured {
     fn append<'a>(&'a self, batch: &'a Batch) -> Eventually<'a, Result<Position, AppendError>> {
-        let effects = batch.writes.iter().filter(|write| write.summary.kind == StreamKind::Effect).count();
-        self.largest.fetch_max(effects, Ordering::SeqCst);
+        self.largest.fetch_max(effects(batch), Ordering::SeqCst);
         self.inner.append(batch)
     }
     passed_on!(inner: load, due, tail, search, prune);

@@ -142,11 +142,16 @@ impl Runtime {
         }
     }
 
+    /// From now on no further step of any run begins here. [`rest_runs`](Self::rest_runs) does the rest.
+    pub fn begin_no_steps(&self) {
+        self.inner.lives.resting.store(true, Ordering::SeqCst);
+    }
+
     /// For a process that is about to end: begins no further step of any run, lets those that are under way end, and lets go of the runs. Whoever
     /// looks next goes on with them at once. (A Rust function is waited for until it ends or waits.)
     pub async fn rest_runs(&self) {
+        self.begin_no_steps();
         let lives = &self.inner.lives;
-        lives.resting.store(true, Ordering::SeqCst);
         loop {
             let left = lives.left.notified();
             let driven: Vec<Arc<Notify>> = lives.lock().values().cloned().collect();

@@ -84,7 +84,13 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     announce(global, address, &config, registered);
     let limits = app.limits.clone();
     let grace = Duration::from_secs(args.grace);
-    let serving = counterfoil_server::serve::serve(listener, Arc::new(Api::new(app, guard)), &limits, signals.first(), stopping.0, grace);
+    // Before anybody can see that it stops.
+    let stop = async {
+        let told = signals.first().await;
+        runtime.begin_no_steps();
+        told
+    };
+    let serving = counterfoil_server::serve::serve(listener, Arc::new(Api::new(app, guard)), &limits, stop, stopping.0, grace);
     // A step that is cut off would be a doubt: runs come to rest between steps, and whoever works on them next goes on from there.
     let resting = async {
         drop(stopped.wait_for(|stopped| *stopped).await);
