@@ -175,8 +175,9 @@ async fn none_takes_what_would_be_anothers_share() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_callers_leave_each_a_receipt_and_every_chain_is_whole() {
-    const CALLERS: usize = 16;
-    const CALLS: usize = 25;
+    // More than may go in one batch.
+    const CALLERS: usize = 48;
+    const CALLS: usize = 12;
     let made = Arc::new(AtomicUsize::new(0));
     let runtime = worker(Arc::new(Slow(Memory::default())), 2, made.clone());
     let callers: Vec<_> = (0..CALLERS)
