@@ -2,7 +2,7 @@
 //!
 //! Written once, above every store. Whatever arrived while the last batch was flushed is the next batch; behind a network a small one
 //! may wait a moment for more (gather.rs). Where a store can do with several batches at once there are as many writers: the next is woken only while those
-//! before it are away, and each has a lane of receipts of its own. A request that loses its race is taken out and answered `Conflict`, the others go through.
+//! before it are away, none takes more than its share of the callers, and each has a lane of receipts of its own. A request that loses its race is taken out and answered `Conflict`, the others go through.
 //! Receipts get their place in the chain here, because nothing above knows the order in which outcomes become durable. Nothing is answered before
 //! the store has said that it is durable.
 
