@@ -10,13 +10,16 @@ use counterfoil_store::Write;
 use crate::ledger::{Ledger, LedgerError, plain_summary};
 use crate::runtime::Task;
 
-/// The writes that go with the first claim of an effect, or which limit stands in the way.
+/// Whether the next claim spends something: the first pays, and one that was released has paid already.
+pub(crate) fn is_spent(task: &Task, effect: &Effect) -> bool {
+    let limits = &task.tool.policy.limits;
+    task.call.run.is_some() && effect.unclaimed() && (limits.per_run.is_some() || limits.cost_per_run.is_some())
+}
+
+/// The writes that go with the claim, or which limit stands in the way.
 pub(crate) async fn spend(ledger: &Ledger, task: &Task, effect: &Effect) -> Result<Result<Vec<Write>, String>, LedgerError> {
     let limits = &task.tool.policy.limits;
-    let unlimited = limits.per_run.is_none() && limits.cost_per_run.is_none();
-    // The first claim pays; one that was released has paid already.
-    let first = effect.unclaimed();
-    let (Some(run), false, true) = (&task.call.run, unlimited, first) else { return Ok(Ok(Vec::new())) };
+    let (Some(run), true) = (&task.call.run, is_spent(task, effect)) else { return Ok(Ok(Vec::new())) };
     let cost = match task.tool.cost.as_ref().map(|rule| rule(&task.call.args)).transpose() {
         Ok(cost) => cost.unwrap_or(0.0),
         Err(message) => return Ok(Err(format!("the cost of this call cannot be told: {message}"))),

@@ -174,11 +174,21 @@ impl Inner {
         let policy = &task.tool.policy;
         let place = Place { effect: task.key, fence: attempt.fence };
         let gate_until = if task.awaited { task.series.deadline } else { self.clock.now() };
-        let mut pass = match self.gates.pass(&task.call.tenant, &task.tool.name, policy, place, gate_until).await? {
+        let gate = (&task.call.tenant, &task.tool.name, policy);
+        // Boxed, here and below: where something is waited for or looked up.
+        let passed = match self.gates.pass_at_once(gate.0, gate.1, gate.2) {
+            Some(pass) => Ok(pass),
+            None => Box::pin(self.gates.pass(gate.0, gate.1, gate.2, place, gate_until)).await?,
+        };
+        let mut pass = match passed {
             Ok(pass) => pass,
             Err(barred) => return Ok(Err(Ending::NotAdmitted(barred.0, barred.1))),
         };
-        let mut beside = match budget::spend(&self.ledger, task, effect).await? {
+        let spent = match budget::is_spent(task, effect) {
+            false => Ok(Vec::new()),
+            true => Box::pin(budget::spend(&self.ledger, task, effect)).await?,
+        };
+        let mut beside = match spent {
             Ok(writes) => writes,
             Err(message) => return Ok(Err(Ending::NotAdmitted(Status::Error, AnswerError::new("budget_exceeded", message)))),
         };
@@ -225,7 +235,7 @@ impl Inner {
         let span = trace::attempt_span(attempt.number, attempt.fence, task.trace.as_ref(), trace.as_ref());
         let invocation = Invocation { trace, ..invocation(&task.tool, &task.call, sent_key, attempt.number, permit.stop()) };
         let sent = self.clock.latest();
-        let attempting = execute::attempt(&permit, sent, &*task.tool.tool, invocation.clone());
+        let attempting = span.in_scope(|| execute::attempt(&permit, sent, &*task.tool.tool, invocation.clone()));
         let outcome = match span.is_disabled() {
             true => attempting.await,                                     // the world changes
             false => Box::pin(attempting).instrument(span.clone()).await, // the same, told of

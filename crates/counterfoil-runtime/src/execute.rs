@@ -12,14 +12,14 @@ use counterfoil_core::{Failure, Outcome, Timestamp};
 use futures_util::FutureExt;
 
 use crate::ledger::Permit;
-use crate::tool::{Invocation, ProbeAnswer, Recorded, Tool};
+use crate::tool::{Invocation, ProbeAnswer, Recorded, Tool, ToolFuture};
 
 /// Runs one attempt of a recorded effect.
-pub fn attempt(permit: &Permit, now: Timestamp, tool: &dyn Tool, invocation: Invocation) -> impl Future<Output = Outcome> {
-    let held = permit.holds(now).then(|| dispatch(tool, invocation));
+pub fn attempt<'a>(permit: &Permit, now: Timestamp, tool: &'a dyn Tool, invocation: Invocation) -> impl Future<Output = Outcome> + use<'a> {
+    let dispatched = permit.holds(now).then(|| Dispatched::now(tool, invocation));
     async move {
-        match held {
-            Some(dispatched) => dispatched.await,
+        match dispatched {
+            Some(dispatched) => dispatched.outcome().await,
             None => Outcome::NotDone(Failure {
                 retriable: true,
                 ..Failure::new("permit_lost", "the permit was lost before the tool was called")
@@ -29,8 +29,8 @@ pub fn attempt(permit: &Permit, now: Timestamp, tool: &dyn Tool, invocation: Inv
 }
 
 /// Runs a pure tool, or any tool when the ledger was switched off on purpose. Nothing is recorded.
-pub async fn unrecorded(tool: &dyn Tool, invocation: Invocation) -> Outcome {
-    dispatch(tool, invocation).await
+pub fn unrecorded(tool: &dyn Tool, invocation: Invocation) -> impl Future<Output = Outcome> {
+    Dispatched::now(tool, invocation).outcome()
 }
 
 /// Asks the world. Whatever goes wrong with the asking means "cannot tell".
@@ -55,13 +55,26 @@ pub async fn verify(tool: &dyn Tool, invocation: Invocation, recorded: Recorded)
     Finding::Unavailable { why }
 }
 
-/// Not `async`: such a function keeps its arguments in the future twice.
-fn dispatch(tool: &dyn Tool, invocation: Invocation) -> impl Future<Output = Outcome> {
-    let timeout = invocation.timeout;
-    // `async` around the call, so that a panic before the first await is caught as well.
-    let running = AssertUnwindSafe(async move { tool.invoke(invocation).await }).catch_unwind();
-    async move {
-        match tokio::time::timeout(timeout, running).await {
+/// A tool that was called, before it is waited for.
+struct Dispatched<'a> {
+    /// Or how it panicked before its first await.
+    running: std::thread::Result<ToolFuture<'a, Outcome>>,
+    timeout: Duration,
+}
+
+impl<'a> Dispatched<'a> {
+    fn now(tool: &'a dyn Tool, invocation: Invocation) -> Self {
+        let timeout = invocation.timeout;
+        Self { running: std::panic::catch_unwind(AssertUnwindSafe(|| tool.invoke(invocation))), timeout }
+    }
+
+    async fn outcome(self) -> Outcome {
+        let timeout = self.timeout;
+        let ended = match self.running {
+            Ok(running) => tokio::time::timeout(timeout, AssertUnwindSafe(running).catch_unwind()).await,
+            Err(panic) => Ok(Err(panic)),
+        };
+        match ended {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => Outcome::Unknown(Failure::new("tool_panicked", format!("the tool panicked: {}", panic_text(&*panic)))),
             Err(_) => Outcome::Unknown(Failure::of_dependency("timeout", format!("no answer within {timeout:?}"))),

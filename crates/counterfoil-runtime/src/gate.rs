@@ -59,7 +59,7 @@ pub struct Pass {
     admission: Admission,
     _place: Option<OwnedSemaphorePermit>,
     /// What the claim takes with it.
-    taken: Option<Taken>,
+    taken: Option<Box<Taken>>,
     /// Among those of all workers.
     place: Option<Place>,
     used: bool,
@@ -118,7 +118,7 @@ impl Gates {
         gate: Arc<Gate>,
         policy: &Policy,
         place: Option<OwnedSemaphorePermit>,
-        taken: Option<Taken>,
+        taken: Option<Box<Taken>>,
     ) -> Result<Pass, Barred> {
         let now = self.clock.now();
         let admission = {
@@ -321,13 +321,13 @@ impl Gates {
         policy: &Policy,
         place: Option<Place>,
         deadline: Option<Timestamp>,
-    ) -> Result<Result<Option<Taken>, Barred>, LedgerError> {
+    ) -> Result<Result<Option<Box<Taken>>, Barred>, LedgerError> {
         let limits = &policy.limits;
         if !limits.shared() {
             return Ok(Ok(None));
         }
         let taken = Box::pin(gate.quota.take(&self.ledger, &*self.clock, limits, place, deadline)).await?;
-        Ok(taken.map_err(|short| match short {
+        Ok(taken.map(|taken| taken.map(Box::new)).map_err(|short| match short {
             Short::Token(wait) => {
                 let message = format!("limits.rate of {} is used up, and no token comes in time", gate.tool);
                 Barred(Status::Error, AnswerError::new("rate_limited", message).retriable(Some(wait)))
@@ -399,7 +399,7 @@ impl Pass {
 
     /// The claim is durable, and what it takes of the limits.
     pub fn claimed(&mut self) {
-        self.place = self.taken.take().and_then(Taken::recorded);
+        self.place = self.taken.take().and_then(|taken| taken.recorded());
     }
 
     /// The attempt is on its way, elsewhere. The breaker's probe stays out until `until`, unless it reports before.

@@ -535,10 +535,16 @@ impl Writer {
     /// A receipt chain that cannot be read takes down the requests that need it, and no others.
     async fn without_damaged_chains(&mut self, jobs: Vec<Job>) -> Vec<Job> {
         let mut whole = Vec::with_capacity(jobs.len());
+        // Of neighbours with one chain, which most are, one look tells.
+        let mut readable_chain = None;
         for job in jobs {
             let readable = match &job.request.receipt {
-                Some(receipt) => self.head(receipt).await.map(drop),
-                None => Ok(()),
+                Some(receipt) if readable_chain != Some(receipt.chain) => {
+                    let readable = self.head(receipt).await.map(drop);
+                    readable_chain = readable.is_ok().then_some(receipt.chain);
+                    readable
+                }
+                _ => Ok(()),
             };
             match readable {
                 Err(error @ StoreError::Corrupt { .. }) => {

@@ -61,7 +61,7 @@ impl Heartbeat {
 
     pub fn watch(&self, permit: &Permit) -> Watch {
         let lease = permit.lease();
-        let due = Instant::now() + lease.length / EXTEND_AT;
+        let due = permit.claimed() + lease.length / EXTEND_AT;
         let mut watched = self.shared.lock();
         let id = watched.next;
         watched.next += 1;

@@ -237,7 +237,7 @@ impl Ledger {
         let mut entries = before;
         entries.push(Entry::Claimed(claim.clone()));
         match self.record_with(effect, entries, None, |_| beside).await {
-            Ok(effect) => Ok(Permit::of(Holding { claimed, ..Holding::of(effect, claim, lease) })),
+            Ok(effect) => Ok(Permit::of(Holding::of(effect, claim, lease, claimed))),
             // What goes with a claim is worked out anew like the claim itself.
             Err(LedgerError::BesideTaken { .. }) => Err(LedgerError::Conflict),
             Err(error) => Err(error),
@@ -305,8 +305,9 @@ impl Ledger {
     fn claiming(&self, claiming: Claiming) -> Result<(Holding, Write), LedgerError> {
         let Claiming { effect, claim, lease, before } = claiming;
         let entries = before.into_iter().chain([Entry::Claimed(claim.clone())]).collect();
+        let since = tokio::time::Instant::now();
         let (claimed, mut request) = self.following(&effect, entries, None, |_| Vec::new())?;
-        Ok((Holding::of(claimed, &claim, lease), request.writes.remove(0)))
+        Ok((Holding::of(claimed, &claim, lease, since), request.writes.remove(0)))
     }
 
     /// Appends `writes`, and with them a claim. `Conflict`: none of it was written.

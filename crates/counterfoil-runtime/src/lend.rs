@@ -128,7 +128,7 @@ impl Runtime {
             Err(answer) => Acquired::Answer(answer),
         };
         Ok(match acquired {
-            Acquired::Answer(answer) => Acquired::Answer(Box::new(self.stamped(started, *answer))),
+            Acquired::Answer(answer) => Acquired::Answer(Box::new(self.stamped(started.elapsed(), *answer))),
             lent => lent,
         })
     }
@@ -147,10 +147,10 @@ impl Runtime {
         task.lending = Some(Box::new(Lending { lease, beside }));
         let inner = self.inner.clone();
         // A client that hangs up half-way leaves no probe or claim without its end.
-        let driving = crate::undropped::Undropped::new(async move {
+        let driving = crate::undropped::Undropped::new(Box::pin(async move {
             let driven = inner.drive(&mut task, effect).await;
             (task, driven)
-        });
+        }));
         match driving.await {
             (_, Ok((_, Ending::Lent(lent)))) => Ok(Acquired::Lent(lent)),
             // The record beside the claim is the caller's: only the caller knows what it means that it is taken.
@@ -170,7 +170,7 @@ impl Runtime {
         if claim.lease_until <= wanted && wanted.since(claim.lease_until) < lease / BEATS_PER_LEASE_MAX {
             return Ok(claim.lease_until);
         }
-        let holding = Holding::of(effect, &claim, lease);
+        let holding = Holding::of(effect, &claim, lease, Instant::now());
         match self.inner.ledger.extend(holding.lease()).await {
             Ok(()) => Ok(holding.lease().until()),
             Err(LedgerError::Conflict) => Err(permit.lost(&self.lent_effect(permit).await?, false)),
@@ -191,14 +191,14 @@ impl Runtime {
     async fn report(&self, permit: &PermitId, outcome: Outcome, beside: Beside) -> Result<(Effect, CommitHow), LendError> {
         let (runtime, permit) = (self.clone(), permit.clone());
         // What a client reports is recorded also when it does not wait for the answer.
-        crate::undropped::Undropped::new(async move {
+        crate::undropped::Undropped::new(Box::pin(async move {
             let reported = runtime.record_report(&permit, outcome, &beside).await;
             // What the run has not heard now it hears when it is next looked at.
             if let Err(error) = runtime.end_client_step(permit.key).await {
                 tracing::warn!(effect = %permit.key, %error, "the run was not told how its step ended");
             }
             reported
-        })
+        }))
         .await
     }
 
@@ -216,7 +216,7 @@ impl Runtime {
             }
             let reported = match standing {
                 Standing::Running(claim) => {
-                    let holding = Holding::of(effect, &claim, claim.lease_until.since(now));
+                    let holding = Holding::of(effect, &claim, claim.lease_until.since(now), Instant::now());
                     let ending = |effect: &Effect, now| concluding.ending(effect, now);
                     let reported = ledger.finish(&holding, ending, |after| beside.writes(after)).await?;
                     if let Reported::InTime(effect) = reported {
@@ -225,7 +225,9 @@ impl Runtime {
                     }
                     reported
                 }
-                Standing::Silent(claim) => ledger.report_late(&Holding::of(effect, &claim, Duration::ZERO), said, now).await?,
+                Standing::Silent(claim) => {
+                    ledger.report_late(&Holding::of(effect, &claim, Duration::ZERO, Instant::now()), said, now).await?
+                }
                 Standing::Over if heard.is_some() => return Err(permit.mismatch(&effect)),
                 Standing::Over => return Err(permit.lost(&effect, false)),
             };

@@ -154,7 +154,7 @@ impl Runtime {
         let effect = self.inner.ledger.load(key).await?;
         if let State::Undoing { .. } = effect.state {
             let told = self.continue_undo(effect).await?;
-            return Ok(Some(self.stamped(started, told.answer)));
+            return Ok(Some(self.stamped(started.elapsed(), told.answer)));
         }
         let Some(mut task) = self.recorded_task(&effect).await? else { return Ok(None) };
         // Nobody waits for this answer: what is not ripe yet is looked at again. Only whether its holder is lost is found out now.
@@ -166,7 +166,7 @@ impl Runtime {
         {
             self.stir_run_of(&effect).await?;
         }
-        Ok(Some(self.stamped(started, told.answer)))
+        Ok(Some(self.stamped(started.elapsed(), told.answer)))
     }
 
     /// The call as it was recorded; of a run's step, with what the step says in place of the tool's own. `None`: its tool is not known here.

@@ -264,13 +264,14 @@ impl Runtime {
 
     /// An answer that somebody waits for: counted, and with what names this asking of it.
     pub(crate) fn counted(&self, meters: &ToolMeters, started: Instant, told: Told) -> Answer {
-        meters.answered(told.answer.status, told.served, started.elapsed());
-        self.stamped(started, told.answer)
+        let took = started.elapsed();
+        meters.answered(told.answer.status, told.served, took);
+        self.stamped(took, told.answer)
     }
 
     /// An answer with what names this asking of it.
-    pub(crate) fn stamped(&self, started: Instant, answer: Answer) -> Answer {
-        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn stamped(&self, took: Duration, answer: Answer) -> Answer {
+        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         Answer { duration_ms, execution_id: self.execution_id(), ..answer }
     }
 
@@ -346,7 +347,7 @@ impl Runtime {
             Err(Told::replayed(Answer { replayed: true, ..answer }))
         } else {
             let limited = task.tool.policy.limits.shared();
-            Ok(Undropped::polled(limited, self.inner.clone().see_through(task, effect)))
+            Ok(Undropped::polled(limited, Box::pin(self.inner.clone().see_through(task, effect))))
         };
         async move {
             match going_on {

@@ -10,33 +10,34 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
+/// Boxed by whoever makes it: a call's is large, and each hand that it goes through would copy it.
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 pub struct Undropped<T: Send + 'static> {
-    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    future: Option<Boxed<T>>,
     handle: Handle,
 }
 
 impl<T: Send + 'static> Undropped<T> {
-    pub fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { future: Some(Box::pin(future)), handle: Handle::current() }
+    pub fn new(future: Boxed<T>) -> Self {
+        Self { future: Some(future), handle: Handle::current() }
     }
-}
 
-impl<T: Send + 'static> Undropped<T> {
     /// `apart`: as a task of its own from the beginning. For what holds something that others wait for: a caller that does not poll
     /// its future for a while would hold them up.
-    pub fn polled(apart: bool, future: impl Future<Output = T> + Send + 'static) -> Self {
+    pub fn polled(apart: bool, future: Boxed<T>) -> Self {
         if !apart {
             return Self::new(future);
         }
         let task = tokio::spawn(future.in_current_span());
-        Self::new(async move {
+        Self::new(Box::pin(async move {
             match task.await {
                 Ok(value) => value,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 // The runtime ends, and this future with it.
                 Err(_) => std::future::pending().await,
             }
-        })
+        }))
     }
 }
 

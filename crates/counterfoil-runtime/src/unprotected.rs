@@ -36,14 +36,14 @@ impl Runtime {
             return self.shadow(&task, stopped, decision, &format!("the effect is {}", effect.state.word())).await;
         }
         let (runtime, limited) = (self.clone(), task.tool.policy.limits.shared());
-        Undropped::polled(limited, async move {
+        let going_on = Box::pin(async move {
             match runtime.inner.drive(&mut task, effect).await {
                 // Limits and breakers stop nothing either.
                 Ok((_, Ending::NotAdmitted(_, error))) => runtime.shadow(&task, Stopped::Refused, &error.code, &error.message).await,
                 driven => runtime.inner.dress(&task, driven),
             }
-        })
-        .await
+        });
+        Undropped::polled(limited, going_on).await
     }
 
     pub(crate) async fn unrecorded(&self, tool: &Registered, call: &Call, within: Option<&TraceContext>) -> Told {
@@ -51,7 +51,8 @@ impl Runtime {
         let trace = within.map(|within| self.inner.fresh.below(within));
         let span = trace::attempt_span(1, Fence(0), within, trace.as_ref());
         let invocation = Invocation { trace, ..invocation(tool, call, key, 1, Stop::default()) };
-        let outcome = execute::unrecorded(&*tool.tool, invocation).instrument(span.clone()).await;
+        let attempting = span.in_scope(|| execute::unrecorded(&*tool.tool, invocation));
+        let outcome = attempting.instrument(span.clone()).await;
         trace::attempted(&span, &outcome);
         self.inner.meters.of(&tool.name).attempted(&outcome);
         let blank = Answer { attempt: 1, ..Answer::refused("", "") };

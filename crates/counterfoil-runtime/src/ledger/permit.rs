@@ -69,6 +69,10 @@ impl Permit {
     pub fn lease(&self) -> Arc<Lease> {
         self.0.lease.clone()
     }
+    /// Not later than when it was claimed.
+    pub fn claimed(&self) -> Instant {
+        self.0.claimed
+    }
     pub fn key(&self) -> EffectKey {
         self.0.lease.key
     }
@@ -82,8 +86,8 @@ impl Permit {
 }
 
 impl Holding {
-    /// Of a claim in `effect`: the one that is running, or one that was lost and may still report. From now on its lease is `length` long.
-    pub fn of(effect: Effect, claim: &Claim, length: Duration) -> Self {
+    /// Of a claim in `effect`: the one that is running, or one that was lost and may still report. Its lease is `length` long from `claimed` on.
+    pub fn of(effect: Effect, claim: &Claim, length: Duration, claimed: Instant) -> Self {
         let lease = Lease {
             fence: claim.fence,
             key: effect.key,
@@ -93,7 +97,7 @@ impl Holding {
             stop: Stop::default(),
             effect: Mutex::new(effect),
         };
-        Self { lease: Arc::new(lease), attempt: claim.attempt, started: claim.at, claimed: Instant::now() }
+        Self { lease: Arc::new(lease), attempt: claim.attempt, started: claim.at, claimed }
     }
 
     pub fn lease(&self) -> &Lease {
@@ -124,7 +128,7 @@ mod tests {
 
     fn permit(at: Timestamp, claimed: Instant) -> Permit {
         let claim = Claim { at, attempt: 1, fence: Fence(1), worker: WorkerId::new("w").unwrap(), lease_until: at + LEASE };
-        Permit::of(Holding { claimed, ..Holding::of(Effect::absent(Digest32::of(b"key")), &claim, LEASE) })
+        Permit::of(Holding::of(Effect::absent(Digest32::of(b"key")), &claim, LEASE, claimed))
     }
 
     /// Found by the simulator: by then another may have asked the world, and been told that it did not happen.

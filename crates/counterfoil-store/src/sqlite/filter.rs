@@ -1,8 +1,8 @@
-//! Which streams may be in the file: so that a load of a stream that was never written need not ask it.
+//! Which streams may be in the file: so that for a stream that was never written it need not be asked.
 //!
 //! A Bloom filter in layers. It may say "perhaps" for a stream that is not there (about one in a hundred), never "no" for one that it was given. It is
-//! filled from the file's index page by page, on the way of loads that found nothing; until that is through, it says "perhaps" to everything. Only loads
-//! believe it: an append always asks the file, so a filter that were wrong could cost a conflict, never a second claim.
+//! filled from the file's index page by page, on the way of loads that found nothing; until that is through, it says "perhaps" to everything. An append
+//! believes it under the write lock, when every commit of every process is in it: what must stay true is that each stream is put in with its first record.
 
 use counterfoil_core::StreamId;
 

@@ -27,6 +27,14 @@ pub struct Place {
     pub awake: bool,
 }
 
+/// What memory alone tells of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    At(Place),
+    /// No record of it was committed by anyone, as far as this process has looked.
+    Nowhere,
+}
+
 /// A stream that is open, or due some day.
 #[derive(Debug, Clone, Copy)]
 pub struct Awake {
@@ -87,7 +95,15 @@ impl Index {
     /// Whether no record of `stream` was committed by anyone, as far as this process has looked.
     pub fn absent(&self, stream: &StreamId) -> bool {
         // Another process's tombstones were never seen here: then only the file knows.
-        self.scanned == Scanned::All && !self.doubtful && self.place(stream).is_none() && !self.known.may_hold(stream)
+        self.whereabouts(stream) == Some(Whereabouts::Nowhere)
+    }
+
+    /// What is known of `stream` without the file; `None` where only the file knows.
+    pub fn whereabouts(&self, stream: &StreamId) -> Option<Whereabouts> {
+        match self.place(stream) {
+            Some(place) => Some(Whereabouts::At(place)),
+            None => (self.scanned == Scanned::All && !self.doubtful && !self.known.may_hold(stream)).then_some(Whereabouts::Nowhere),
+        }
     }
 
     /// Next time, the file is asked: for a stream about which the filter turned out to be wrong.
@@ -144,7 +160,10 @@ impl Index {
             return;
         }
         self.last = record.pos;
-        self.known.insert(&record.stream);
+        // A stream is known from its first record on.
+        if record.version == 1 {
+            self.known.insert(&record.stream);
+        }
         self.active.insert(record.stream, Place { pos: record.pos, version: record.version, awake: record.awake });
         if record.awake {
             self.awake.insert(record.stream, Awake { pos: record.pos, due: record.due });

@@ -2,13 +2,14 @@
 //!
 //! Reading order: `schema` (what is in the file), `row` (one record), `index` (what is known in
 //! memory), `writer` (append), `merge` (the index goes into the file), `reader` (load), `browse` (due, tail, search),
-//! `prune`, `graves`, `wal`, `open`, `backup`.
+//! `prune`, `graves`, `wal`, `beside` (checkpoints), `open`, `backup`.
 //!
 //! What must stay true: nothing is acknowledged before COMMIT has flushed it; memory follows the file and never leads
 //! it; a record that does not match its checksum is refused. What a load may miss of *other* processes' writes is
 //! said in `reader`; of this value's own, nothing.
 
 mod backup;
+mod beside;
 mod browse;
 mod fault;
 mod filter;
@@ -83,7 +84,7 @@ pub struct Stats {
     pub commits: u64,
     pub records: u64,
     pub checkpoints: u64,
-    /// Flushes to disk: one per commit, and those of checkpoints.
+    /// Flushes to disk: one per commit, and those of checkpoints, as far as SQLite lets us tell.
     pub syncs: u64,
 }
 

@@ -23,6 +23,8 @@ pub const PAGE_BYTES: u32 = 16 << 10;
 /// SQLite may walk over every cached page until the file has 1 GiB.
 const WRITER_CACHE_KIB: i64 = 32 << 10;
 const READER_CACHE_KIB: i64 = 4 << 10;
+/// It copies pages past its cache.
+const COPIER_CACHE_KIB: i64 = 256;
 
 /// The connection that writes. Makes the ledger when there is no file yet, or an empty one.
 pub fn writer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
@@ -55,6 +57,15 @@ pub fn reader(path: &Path, options: &Options) -> Result<Connection, OpenError> {
         Ok(conn)
     };
     open().map_err(|error: rusqlite::Error| explain(path, &error))
+}
+
+/// The connection that copies the log into the database beside the writer; the writer's is open already.
+pub fn copier(path: &Path, options: &Options) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    configure(&conn, options, COPIER_CACHE_KIB)?;
+    durable(&conn)?;
+    Ok(conn)
 }
 
 /// What can be said of the path before SQLite sees it.
@@ -163,6 +174,11 @@ fn use_wal(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {
             _ => std::thread::sleep(Duration::from_millis(5)),
         }
     }
+    durable(conn)
+}
+
+/// Each commit and each checkpoint is flushed, and checkpoints come when they are asked for.
+fn durable(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "synchronous", "FULL")?;
     #[cfg(target_vendor = "apple")]
     conn.pragma_update(None, "fullfsync", true)?;

@@ -1,7 +1,7 @@
-//! Keeping the write-ahead log short, on the writer's own connection.
+//! Keeping the write-ahead log short.
 //!
-//! Every `checkpoint_pages` the log is copied into the database without waiting for anyone; the next write then
-//! starts it over. Snapshots that are held at that moment prevent it, so when the log has grown to four times that, the
+//! Every `checkpoint_pages` the log is copied into the database without waiting for anyone: the bulk of it beside the writer (`beside`), the rest on
+//! the writer's own connection; the next write then starts it over. Snapshots that are held at that moment prevent it, so when the log has grown to four times that, the
 //! readers are asked to let go and the log is restarted. It is overwritten and never truncated: on a journaled file
 //! system growing a file costs more than the write itself.
 
@@ -12,6 +12,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::Shared;
+use super::beside::{Beside, Standing, pass};
 
 /// Beyond this many times the usual length, readers are asked to let go.
 const LONG: u32 = 4;
@@ -27,6 +28,7 @@ pub struct Wal {
     /// Copied into the database so far.
     copied: u32,
     checkpoint_at: u32,
+    beside: Option<Beside>,
 }
 
 impl Wal {
@@ -37,7 +39,7 @@ impl Wal {
             seen.store(length.unsigned_abs(), Ordering::Relaxed);
             Ok(())
         }))?;
-        Ok(Self { pages, length: 0, copied: 0, checkpoint_at: 0 })
+        Ok(Self { pages, length: 0, copied: 0, checkpoint_at: 0, beside: None })
     }
 
     /// Called after each commit. An error here is none of the commit's: it is durable; the next round tries again.
@@ -54,10 +56,21 @@ impl Wal {
         if length < self.checkpoint_at {
             return;
         }
+        let beside = self.beside.get_or_insert_with(|| Beside::start(&shared.path, &shared.options));
+        match beside.standing() {
+            Standing::AtRest => return beside.ask(),
+            Standing::AtWork => return,
+            Standing::Done(work) => {
+                shared.stats.checkpoints.fetch_add(work.passes, Ordering::Relaxed);
+                shared.stats.syncs.fetch_add(work.syncs, Ordering::Relaxed);
+                self.copied = work.copied;
+            }
+            Standing::Unfit => {}
+        }
         if length >= usual.saturating_mul(LONG) {
             self.restart(conn, shared);
         } else {
-            self.checkpoint(conn, shared, "PRAGMA wal_checkpoint(PASSIVE)");
+            self.copied(shared, pass(conn));
         }
         self.checkpoint_at = length + usual;
     }
@@ -66,13 +79,16 @@ impl Wal {
         shared.release.store(true, Ordering::SeqCst);
         shared.pool.release();
         let _ = conn.busy_timeout(RESTART_WAIT);
-        self.checkpoint(conn, shared, "PRAGMA wal_checkpoint(RESTART)");
+        let restarted = conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| Ok((row.get(1)?, row.get(2)?)));
+        self.copied(shared, restarted);
         let _ = conn.busy_timeout(shared.options.busy_timeout);
         shared.release.store(false, Ordering::SeqCst);
     }
 
     /// Copies all of the log into the database and leaves an empty file. `false`: someone reads from it still.
     pub fn empty(&mut self, conn: &Connection, shared: &Shared) -> rusqlite::Result<bool> {
+        // Two cannot copy at once. It is waited for, and started again when it is needed.
+        self.beside = None;
         shared.release.store(true, Ordering::SeqCst);
         shared.pool.release();
         let emptied = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
@@ -82,9 +98,8 @@ impl Wal {
         emptied.map(|busy| busy == 0)
     }
 
-    fn checkpoint(&mut self, conn: &Connection, shared: &Shared, pragma: &str) {
-        let answer = conn.prepare_cached(pragma).and_then(|mut pragma| pragma.query_row([], |row| Ok((row.get(1)?, row.get(2)?))));
-        let Ok::<(i64, i64), _>((length, copied)) = answer else { return };
+    fn copied(&mut self, shared: &Shared, answer: rusqlite::Result<(i64, i64)>) {
+        let Ok((length, copied)) = answer else { return };
         shared.stats.checkpoints.fetch_add(1, Ordering::Relaxed);
         if copied > i64::from(self.copied) {
             // The log is flushed before it is copied, the database after all of it was.

@@ -12,7 +12,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::Shared;
 use super::fault::{commit_failed, corrupt, refused};
-use super::index::{Index, Meta, Noted, Place, each_newer};
+use super::index::{Index, Meta, Noted, Place, Whereabouts, each_newer};
 use super::merge::{Merge, Step};
 use super::reader::INDEXED;
 use super::row::{self, Fields};
@@ -24,8 +24,9 @@ use crate::{AppendError, Batch, Position, StoreError, Version};
 const MERGE_SLICE_MIN: usize = 256;
 
 pub struct Writer {
-    pub conn: Connection,
+    // Dropped first, and with it the connection of `beside`: the writer's closes last.
     wal: Wal,
+    pub conn: Connection,
     /// `PRAGMA data_version` when the index was last known to be complete.
     data_version: i64,
     merge: Option<Merge>,
@@ -50,7 +51,7 @@ impl Writer {
     pub fn new(mut conn: Connection) -> rusqlite::Result<Self> {
         let data_version = data_version(&conn)?;
         let wal = Wal::watch(&mut conn)?;
-        Ok(Self { conn, wal, data_version, merge: None, merge_credit: 0, resting: HashSet::new(), noted: Vec::new() })
+        Ok(Self { wal, conn, data_version, merge: None, merge_credit: 0, resting: HashSet::new(), noted: Vec::new() })
     }
 
     pub fn append(&mut self, shared: &Shared, batch: &Batch) -> Result<Position, AppendError> {
@@ -127,16 +128,21 @@ impl Writer {
 
     /// The position of each stream's newest record, or every stream that is not as expected.
     fn check(&self, shared: &Shared, batch: &Batch) -> Result<Vec<u64>, AppendError> {
-        let (places, doubtful): (Vec<Option<Place>>, bool) = {
+        // The write lock is held, and all that anyone committed is in the index: who is absent from it is absent.
+        let (places, doubtful): (Vec<Option<Whereabouts>>, bool) = {
             let index = shared.index();
-            (batch.writes.iter().map(|write| index.place(&write.stream)).collect(), index.doubtful)
+            (batch.writes.iter().map(|write| index.whereabouts(&write.stream)).collect(), index.doubtful)
         };
         let mut finder = Finder::new(&self.conn, doubtful).map_err(refused)?;
         let mut named = Set::with_capacity_and_hasher(batch.writes.len(), Default::default());
         let mut conflicts = Vec::new();
         let mut previous = Vec::with_capacity(batch.writes.len());
         for (write, place) in batch.writes.iter().zip(places) {
-            let stand = finder.stand(&write.stream, place)?;
+            let stand = match place {
+                Some(Whereabouts::Nowhere) => Stand::Absent,
+                Some(Whereabouts::At(place)) => finder.stand(&write.stream, Some(place))?,
+                None => finder.stand(&write.stream, None)?,
+            };
             let as_expected = match stand {
                 Stand::Absent => write.expected == Version::NONE,
                 Stand::Live { version, .. } => write.expected.0 == version,

@@ -1,5 +1,6 @@
 //! Tests of the SQLite adapter, in one program since each would link SQLite anew.
 
+mod absent;
 mod backup;
 mod child;
 mod conform;

@@ -1,4 +1,4 @@
-//! The count of flushes is what the kernel sees, not what we believe.
+//! The count of flushes is what the kernel sees, not what we believe: all of the commits', nearly all of the checkpoints'.
 
 use std::process::Command;
 
@@ -33,5 +33,6 @@ fn flushes_are_counted_as_the_kernel_sees_them() {
     let counted = counted - opening;
     println!("400 batches: {said} flushes by our count, {counted} by strace");
     assert!(said > 400, "checkpoints flush as well: {said}");
-    assert!(counted.abs_diff(said) <= 1, "{said} by our count, {counted} by strace");
+    // Whether a checkpoint beside the writer found the log at its end, and so flushed the database, SQLite does not tell; here there is one every few commits.
+    assert!(counted.abs_diff(said) * 20 <= counted, "{said} by our count, {counted} by strace");
 }
