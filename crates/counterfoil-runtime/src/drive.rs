@@ -174,11 +174,11 @@ impl Inner {
         let policy = &task.tool.policy;
         let place = Place { effect: task.key, fence: attempt.fence };
         let gate_until = if task.awaited { task.series.deadline } else { self.clock.now() };
-        let gate = (&task.call.tenant, &task.tool.name, policy);
-        // Boxed, here and below: where something is waited for or looked up.
-        let passed = match self.gates.pass_at_once(gate.0, gate.1, gate.2) {
+        let (tenant, tool) = (&task.call.tenant, &task.tool.name);
+        let passed = match self.gates.pass_at_once(tenant, tool, policy) {
             Some(pass) => Ok(pass),
-            None => Box::pin(self.gates.pass(gate.0, gate.1, gate.2, place, gate_until)).await?,
+            // Boxed, here and below: where something is waited for or looked up.
+            None => Box::pin(self.gates.pass(tenant, tool, policy, place, gate_until)).await?,
         };
         let mut pass = match passed {
             Ok(pass) => pass,

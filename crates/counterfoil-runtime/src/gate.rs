@@ -44,6 +44,13 @@ struct Gate {
     writing: tokio::sync::Mutex<()>,
 }
 
+impl Gate {
+    /// Whether the ledger was looked at a moment ago.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        lock(&self.breaker).looked.is_some_and(|at| now.since(at) < BREAKER_FRESH_FOR)
+    }
+}
+
 /// The breaker as this process knows it.
 struct Kept {
     breaker: Breaker,
@@ -90,7 +97,7 @@ impl Gates {
         // Who must not queue here does not queue for another worker's places either.
         let waits = policy.limits.queue != Some(0) && self.clock.now() < deadline;
         match self.taken(&gate, policy, Some(attempt), waits.then_some(deadline)).await? {
-            Ok(taken) => Ok(self.admitted(gate, policy, place, taken)),
+            Ok(taken) => Ok(self.admitted(gate, policy, place, taken, self.clock.now())),
             Err(barred) => Ok(Err(barred)),
         }
     }
@@ -98,8 +105,9 @@ impl Gates {
     /// The same without waiting for anything: `None` where there is something to wait for, to look up or to write.
     pub fn pass_at_once(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Option<Pass> {
         let gate = self.gate(tenant, tool, policy);
-        let known = !policy.limits.shared() && gate.places.is_none() && self.is_fresh(&gate);
-        known.then(|| self.admitted(gate, policy, None, None).ok()).flatten()
+        let now = self.clock.now();
+        let known = !policy.limits.shared() && gate.places.is_none() && gate.is_fresh(now);
+        known.then(|| self.admitted(gate, policy, None, None, now).ok()).flatten()
     }
 
     /// For an attempt that is made elsewhere. It takes no place among `limits.concurrency`: only its client knows when it ends, and a place must not
@@ -108,7 +116,7 @@ impl Gates {
         let gate = self.gate(tenant, tool, policy);
         self.refresh(&gate).await?;
         match self.taken(&gate, policy, None, None).await? {
-            Ok(taken) => Ok(self.admitted(gate, policy, None, taken)),
+            Ok(taken) => Ok(self.admitted(gate, policy, None, taken, self.clock.now())),
             Err(barred) => Ok(Err(barred)),
         }
     }
@@ -119,8 +127,8 @@ impl Gates {
         policy: &Policy,
         place: Option<OwnedSemaphorePermit>,
         taken: Option<Box<Taken>>,
+        now: Timestamp,
     ) -> Result<Pass, Barred> {
-        let now = self.clock.now();
         let admission = {
             let mut kept = lock(&gate.breaker);
             if kept.probe_lent_until.is_some_and(|until| until <= now) {
@@ -345,12 +353,7 @@ impl Gates {
     }
 
     async fn refresh(&self, gate: &Gate) -> Result<(), LedgerError> {
-        if self.is_fresh(gate) { Ok(()) } else { self.reload(gate).await }
-    }
-
-    fn is_fresh(&self, gate: &Gate) -> bool {
-        let now = self.clock.now();
-        lock(&gate.breaker).looked.is_some_and(|at| now.since(at) < BREAKER_FRESH_FOR)
+        if gate.is_fresh(self.clock.now()) { Ok(()) } else { self.reload(gate).await }
     }
 
     async fn reload(&self, gate: &Gate) -> Result<(), LedgerError> {

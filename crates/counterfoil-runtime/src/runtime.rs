@@ -342,7 +342,9 @@ impl Runtime {
 
     /// Replays at once; anything else goes on to its end, also when the caller goes away half-way.
     pub(crate) fn settle(&self, task: Box<Task>, effect: Effect) -> impl Future<Output = Told> + Send + use<> {
-        let going_on = if matches!(self.inner.decide(&task, &effect), Ok(Decision::Replay)) {
+        // Nothing is replayed of which nothing is recorded.
+        let replays = effect.version > 0 && matches!(self.inner.decide(&task, &effect), Ok(Decision::Replay));
+        let going_on = if replays {
             let answer = Answer::from_ending(&effect, Ending::Recorded, self.inner.clock.now());
             Err(Told::replayed(Answer { replayed: true, ..answer }))
         } else {
