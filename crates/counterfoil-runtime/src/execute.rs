@@ -10,6 +10,7 @@ use std::time::Duration;
 use counterfoil_core::run::confirm::Finding;
 use counterfoil_core::{Failure, Outcome, Timestamp};
 use futures_util::FutureExt;
+use tokio::time::Instant;
 
 use crate::ledger::Permit;
 use crate::tool::{Invocation, ProbeAnswer, Recorded, Tool, ToolFuture};
@@ -60,19 +61,23 @@ struct Dispatched<'a> {
     /// Or how it panicked before its first await.
     running: std::thread::Result<ToolFuture<'a, Outcome>>,
     timeout: Duration,
+    /// Of when it was called: what a tool does before it first waits is a part of the attempt. `None`: never.
+    until: Option<Instant>,
 }
 
 impl<'a> Dispatched<'a> {
     fn now(tool: &'a dyn Tool, invocation: Invocation) -> Self {
         let timeout = invocation.timeout;
-        Self { running: std::panic::catch_unwind(AssertUnwindSafe(|| tool.invoke(invocation))), timeout }
+        let until = Instant::now().checked_add(timeout);
+        Self { running: std::panic::catch_unwind(AssertUnwindSafe(|| tool.invoke(invocation))), timeout, until }
     }
 
     async fn outcome(self) -> Outcome {
         let timeout = self.timeout;
-        let ended = match self.running {
-            Ok(running) => tokio::time::timeout(timeout, AssertUnwindSafe(running).catch_unwind()).await,
-            Err(panic) => Ok(Err(panic)),
+        let ended = match (self.running.map(|running| AssertUnwindSafe(running).catch_unwind()), self.until) {
+            (Ok(running), Some(until)) => tokio::time::timeout_at(until, running).await,
+            (Ok(running), None) => Ok(running.await),
+            (Err(panic), _) => Ok(Err(panic)),
         };
         match ended {
             Ok(Ok(outcome)) => outcome,
@@ -85,4 +90,47 @@ impl<'a> Dispatched<'a> {
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use counterfoil_core::ids::Digest32;
+    use counterfoil_core::{CanonicalJson, Json, Success, Tenant, ToolName};
+
+    use super::*;
+    use crate::tool::Stop;
+
+    const TIMEOUT: Duration = Duration::from_secs(2);
+
+    /// Takes longer than its time before it first waits, and then less.
+    struct Blocks;
+
+    impl Tool for Blocks {
+        fn invoke(&self, _: Invocation) -> ToolFuture<'_, Outcome> {
+            std::thread::sleep(TIMEOUT);
+            Box::pin(async {
+                tokio::time::sleep(TIMEOUT * 9 / 10).await;
+                Outcome::Done(Success::new(Json::null()))
+            })
+        }
+    }
+
+    /// A probe believes "it did not happen" once the time of an attempt is over: nothing may begin after that.
+    #[tokio::test]
+    async fn what_a_tool_does_before_it_waits_is_in_its_time() {
+        let invocation = Invocation {
+            tool: ToolName::new("blocks").unwrap(),
+            tenant: Tenant::new("acme").unwrap(),
+            key: Digest32::of(b"key"),
+            attempt: 1,
+            run: None,
+            args: CanonicalJson::empty_object(),
+            timeout: TIMEOUT,
+            result_bytes_max: 1 << 20,
+            stop: Stop::default(),
+            trace: None,
+        };
+        let outcome = unrecorded(&Blocks, invocation).await;
+        assert!(matches!(&outcome, Outcome::Unknown(failure) if failure.code == "timeout"), "{outcome:?}");
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A Bloom filter in layers. It may say "perhaps" for a stream that is not there (about one in a hundred), never "no" for one that it was given. It is
 //! filled from the file's index page by page, on the way of loads that found nothing; until that is through, it says "perhaps" to everything. An append
-//! believes it under the write lock, when every commit of every process is in it: what must stay true is that each stream is put in with its first record.
+//! believes it under the write lock, when the index in memory has caught up with every process: what must stay true is that each stream that leaves that index is put in.
 
 use counterfoil_core::StreamId;
 

@@ -62,7 +62,7 @@ pub struct Index {
     awake: Map<Awake>,
     /// Block of positions → no stream in it expires sooner. May name superseded records: a hint where to look.
     soonest: BTreeMap<u64, i64>,
-    /// Streams that may be in the file, once `scanned` says that all of them were put in.
+    /// Streams that may be in the file and are not here, once `scanned` says that all of them were put in. Whatever leaves this index goes in first.
     known: Filter,
     scanned: Scanned,
     /// Every record up to here is reflected, and positions up to here are taken.
@@ -160,10 +160,6 @@ impl Index {
             return;
         }
         self.last = record.pos;
-        // A stream is known from its first record on.
-        if record.version == 1 {
-            self.known.insert(&record.stream);
-        }
         self.active.insert(record.stream, Place { pos: record.pos, version: record.version, awake: record.awake });
         if record.awake {
             self.awake.insert(record.stream, Awake { pos: record.pos, due: record.due });
@@ -184,6 +180,8 @@ impl Index {
     pub fn freeze(&mut self) -> Vec<(StreamId, Place)> {
         debug_assert!(self.frozen.is_empty(), "one merge at a time");
         self.frozen = std::mem::take(&mut self.active);
+        let Self { known, frozen, .. } = self;
+        frozen.keys().for_each(|stream| known.insert(stream));
         self.active.reserve(self.frozen.len());
         self.frozen.iter().map(|(stream, place)| (*stream, *place)).collect()
     }
@@ -204,13 +202,20 @@ impl Index {
 
     /// Forgets active streams that the file's index knows, after another process has merged them.
     pub fn drop_merged(&mut self) {
-        let watermark = self.watermark;
-        self.active.retain(|_, place| place.pos > watermark);
+        let Self { known, active, watermark, .. } = self;
+        active.retain(|stream, place| {
+            let stays = place.pos > *watermark;
+            if !stays {
+                known.insert(stream);
+            }
+            stays
+        });
         self.epoch += 1;
     }
 
     /// The stream is a tombstone now.
     pub fn forget(&mut self, stream: &StreamId) {
+        self.known.insert(stream);
         self.active.remove(stream);
         self.frozen.remove(stream);
         self.awake.remove(stream);

@@ -17,6 +17,9 @@ use super::beside::{Beside, Standing, pass};
 /// Beyond this many times the usual length, readers are asked to let go.
 const LONG: u32 = 4;
 
+/// And beyond this the writer waits for whoever copies.
+const FAR_TOO_LONG: u32 = 2 * LONG;
+
 /// How long a restart may wait for readers, of other processes above all. The writer stands still meanwhile.
 const RESTART_WAIT: Duration = Duration::from_millis(50);
 
@@ -29,6 +32,8 @@ pub struct Wal {
     copied: u32,
     checkpoint_at: u32,
     beside: Option<Beside>,
+    /// It was asked to copy the log as it is now, not one that has started over since.
+    asked: bool,
 }
 
 impl Wal {
@@ -39,7 +44,7 @@ impl Wal {
             seen.store(length.unsigned_abs(), Ordering::Relaxed);
             Ok(())
         }))?;
-        Ok(Self { pages, length: 0, copied: 0, checkpoint_at: 0, beside: None })
+        Ok(Self { pages, length: 0, copied: 0, checkpoint_at: 0, beside: None, asked: false })
     }
 
     /// Called after each commit. An error here is none of the commit's: it is durable; the next round tries again.
@@ -50,23 +55,30 @@ impl Wal {
         if length <= self.length || self.length == 0 {
             // The log was started over: its new header was flushed as well.
             shared.stats.syncs.fetch_add(1, Ordering::Relaxed);
-            (self.copied, self.checkpoint_at) = (0, usual);
+            (self.copied, self.checkpoint_at, self.asked) = (0, usual, false);
         }
         self.length = length;
         if length < self.checkpoint_at {
             return;
         }
         let beside = self.beside.get_or_insert_with(|| Beside::start(&shared.path, &shared.options));
-        match beside.standing() {
-            Standing::AtRest => return beside.ask(),
-            Standing::AtWork => return,
-            Standing::Done(work) => {
-                shared.stats.checkpoints.fetch_add(work.passes, Ordering::Relaxed);
-                shared.stats.syncs.fetch_add(work.syncs, Ordering::Relaxed);
-                self.copied = work.copied;
+        let standing = beside.standing();
+        if let Standing::Done(work) = standing {
+            shared.stats.checkpoints.fetch_add(work.passes, Ordering::Relaxed);
+            shared.stats.syncs.fetch_add(work.syncs, Ordering::Relaxed);
+        }
+        match standing {
+            Standing::Done(work) if self.asked => self.copied = work.copied,
+            Standing::AtRest | Standing::Done(_) => {
+                self.asked = true;
+                return beside.ask();
             }
+            Standing::AtWork if length < usual.saturating_mul(FAR_TOO_LONG) => return,
+            // It cannot keep up: it is waited for, as the writer waited when it copied by itself.
+            Standing::AtWork => self.beside = None,
             Standing::Unfit => {}
         }
+        self.asked = false;
         if length >= usual.saturating_mul(LONG) {
             self.restart(conn, shared);
         } else {

@@ -28,6 +28,33 @@ fn taken(store: &Sqlite, number: u64) {
     }
 }
 
+/// In one life: its own merges, burials, and streams of which a part was in the file when it was opened.
+#[test]
+fn what_leaves_memory_is_never_taken_for_new() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("ledger.db");
+    let few = || Options { merge_entries: 40, ..Options::default() };
+    let first = open(&path, few());
+    for number in 0..100 {
+        append(&first, vec![write(number, 0)]).expect("a new stream");
+    }
+    // Their second records are above what is merged.
+    append(&first, (0..10).map(|number| write(number, 1)).collect()).expect("the next records");
+    drop(first);
+    let store = open(&path, few());
+    knows_all(&store);
+    for number in 200..400 {
+        append(&store, vec![write(number, 0)]).expect("a new stream");
+        (0..10).chain(200..=number).step_by(7).for_each(|number| taken(&store, number));
+    }
+    append(&store, (500..600).map(expiring).collect()).expect("new streams");
+    for number in 700..800 {
+        append(&store, vec![write(number, 0)]).expect("a new stream");
+    }
+    assert_eq!(now(store.prune(Timestamp(11), 1000)).expect("the ledger serves").streams, 100);
+    (0..100).chain(200..400).chain(500..600).chain(700..800).for_each(|number| taken(&store, number));
+}
+
 #[test]
 fn a_stream_that_is_there_is_never_taken_for_new() {
     let dir = tempfile::tempdir().expect("a directory");
