@@ -2,7 +2,7 @@
 //!
 //! Reading order: `schema` (what is in the file), `row` (one record), `index` (what is known in
 //! memory), `writer` (append), `merge` (the index goes into the file), `reader` (load), `browse` (due, tail, search),
-//! `prune`, `graves`, `wal`, `beside` (checkpoints), `open`, `backup`.
+//! `prune`, `graves`, `wal`, `beside` (checkpoints), `open`, `held` (what this process has open), `backup`.
 //!
 //! What must stay true: nothing is acknowledged before COMMIT has flushed it; memory follows the file and never leads
 //! it; a record that does not match its checksum is refused. What a load may miss of *other* processes' writes is
@@ -14,6 +14,7 @@ mod browse;
 mod fault;
 mod filter;
 mod graves;
+mod held;
 mod index;
 mod merge;
 mod open;
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 use counterfoil_core::{StreamId, Timestamp};
 
 pub use self::backup::{BackupDone, BackupError, Progress};
+use self::held::Held;
 use self::index::Index;
 pub use self::open::PAGE_BYTES;
 use self::pool::{Pool, Sweeper};
@@ -102,6 +104,7 @@ pub struct Sqlite {
     _sweeper: Sweeper,
     shared: Arc<Shared>,
     writer: Mutex<Writer>,
+    _held: Held,
 }
 
 /// What the writer, the readers and the sweeper share.
@@ -130,7 +133,7 @@ impl Sqlite {
         // Absolute, so that no name has a meaning of its own to SQLite.
         let path = &std::path::absolute(path).map_err(|error| OpenError::Io { path: path.into(), message: error.to_string() })?;
         let explain = |error: rusqlite::Error| open::explain(path, &error);
-        let conn = open::writer(path, &options)?;
+        let (conn, held) = open::writer(path, &options)?;
         conn.execute_batch("BEGIN").map_err(explain)?;
         let index = Index::read(&conn)?;
         let writer = Writer::new(conn).map_err(explain)?;
@@ -152,7 +155,7 @@ impl Sqlite {
         });
         let sweeper =
             Sweeper::start(shared.clone()).map_err(|error| OpenError::Io { path: path.into(), message: format!("no thread: {error}") })?;
-        Ok(Self { _sweeper: sweeper, shared, writer: Mutex::new(writer) })
+        Ok(Self { _sweeper: sweeper, shared, writer: Mutex::new(writer), _held: held })
     }
 
     /// The ledger's file, absolute.

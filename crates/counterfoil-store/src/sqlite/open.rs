@@ -9,6 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Options;
+use super::held::Held;
 use super::schema::{self, APPLICATION_ID, FORMAT};
 use crate::OpenError;
 
@@ -27,10 +28,10 @@ const READER_CACHE_KIB: i64 = 4 << 10;
 const COPIER_CACHE_KIB: i64 = 256;
 
 /// The connection that writes. Makes the ledger when there is no file yet, or an empty one.
-pub fn writer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
+pub fn writer(path: &Path, options: &Options) -> Result<(Connection, Held), OpenError> {
     assert!(rusqlite::version_number() >= SQLITE_VERSION_MIN, "SQLite {} is too old to be safe", rusqlite::version());
     check_place(path)?;
-    check_mark(path)?;
+    let held = Held::after(path, || check_mark(path))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Result<Connection, OpenError>> {
         let mut conn = Connection::open_with_flags(path, flags)?;
@@ -45,7 +46,8 @@ pub fn writer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
         use_wal(&conn, options.busy_timeout)?;
         Ok(Ok(conn))
     };
-    open().map_err(|error| explain(path, &error))?
+    let conn = open().map_err(|error| explain(path, &error))??;
+    Ok((conn, held))
 }
 
 /// A connection that reads; the writer's is open already.

@@ -40,6 +40,11 @@ fn act() {
     let ledger = std::env::var(LEDGER).expect("set together");
     let number = std::env::var(NUMBER).expect("set together").parse().expect("a number");
     let store = open(Path::new(&ledger), busy_options());
+    if part == "close" {
+        append(&store, vec![write(number, 0)]).expect("a new stream");
+        drop(store);
+        std::process::exit(0);
+    }
     match part.as_str() {
         "acknowledge" => acknowledge(&store, number),
         "count" => count(&store, number),

@@ -107,6 +107,28 @@ fn an_empty_file_becomes_a_ledger_and_stays_one() {
     assert_eq!(load(&open(&path, Options::default()), 1).records.len(), 1);
 }
 
+/// Whoever closes a file takes all locks of its process on that file away (POSIX). A second value of one process, which came and went, must not leave the
+/// first without: another process would take itself for the last, and remove the log that the first writes to.
+#[test]
+fn a_value_that_comes_and_goes_leaves_the_others_their_locks() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("ledger.db");
+    let first = open(&path, Options::default());
+    append(&first, vec![write(1, 0)]).expect("a new stream");
+    let locks = || {
+        let file = format!(":{} ", std::os::unix::fs::MetadataExt::ino(&path.metadata().expect("the ledger")));
+        std::fs::read_to_string("/proc/locks").unwrap_or_default().lines().filter(|line| line.contains(&file)).count()
+    };
+    let before = locks();
+    drop(open(&path, Options::default()));
+    assert_eq!(locks(), before, "its locks on the file, as the kernel has them");
+    let other = crate::child::spawn("close", &path, 2).wait().expect("a child");
+    assert!(other.success());
+    assert!(dir.path().join("ledger.db-wal").exists(), "someone writes to it");
+    append(&first, vec![write(3, 0)]).expect("a new stream");
+    assert!((1..=3).all(|number| load(&first, number).version.0 == 1));
+}
+
 /// Many at once on a new file: one makes the ledger, none fails.
 #[test]
 fn opened_by_many_at_once() {
