@@ -133,7 +133,8 @@ impl Sqlite {
         // Absolute, so that no name has a meaning of its own to SQLite.
         let path = &std::path::absolute(path).map_err(|error| OpenError::Io { path: path.into(), message: error.to_string() })?;
         let explain = |error: rusqlite::Error| open::explain(path, &error);
-        let (conn, held) = open::writer(path, &options)?;
+        // In this order: whatever fails below, connections close before the file counts as closed.
+        let (held, conn) = open::writer(path, &options)?;
         conn.execute_batch("BEGIN").map_err(explain)?;
         let index = Index::read(&conn)?;
         let writer = Writer::new(conn).map_err(explain)?;

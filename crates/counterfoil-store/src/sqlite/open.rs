@@ -28,7 +28,7 @@ const READER_CACHE_KIB: i64 = 4 << 10;
 const COPIER_CACHE_KIB: i64 = 256;
 
 /// The connection that writes. Makes the ledger when there is no file yet, or an empty one.
-pub fn writer(path: &Path, options: &Options) -> Result<(Connection, Held), OpenError> {
+pub fn writer(path: &Path, options: &Options) -> Result<(Held, Connection), OpenError> {
     assert!(rusqlite::version_number() >= SQLITE_VERSION_MIN, "SQLite {} is too old to be safe", rusqlite::version());
     check_place(path)?;
     let held = Held::after(path, || check_mark(path))?;
@@ -47,7 +47,7 @@ pub fn writer(path: &Path, options: &Options) -> Result<(Connection, Held), Open
         Ok(Ok(conn))
     };
     let conn = open().map_err(|error| explain(path, &error))??;
-    Ok((conn, held))
+    Ok((held, conn))
 }
 
 /// A connection that reads; the writer's is open already.

@@ -1,9 +1,10 @@
 //! An append takes a stream for new without a look at the file, once this value knows of every stream there is. It must not be fooled by anyone.
 
-use counterfoil_core::{Summary, Timestamp};
+use counterfoil_core::Timestamp;
 use counterfoil_store::sqlite::{Options, Sqlite};
-use counterfoil_store::{AppendError, Store, Write};
+use counterfoil_store::{AppendError, Store};
 
+use crate::pruning::expiring;
 use crate::{append, load, now, open, stream, write};
 
 /// Every append merges, so that hardly anything is known in memory.
@@ -14,11 +15,6 @@ fn options() -> Options {
 /// Many loads that find nothing, after which the filter holds all of the file's index.
 fn knows_all(store: &Sqlite) {
     (1_000_000..1_001_000).for_each(|number| assert_eq!(load(store, number).version.0, 0));
-}
-
-fn expiring(number: u64) -> Write {
-    let write = write(number, 0);
-    Write { summary: Summary { open: false, state: "done", expires: Some(Timestamp(10)), ..write.summary }, ..write }
 }
 
 fn taken(store: &Sqlite, number: u64) {

@@ -13,7 +13,7 @@ fn holding() -> Options {
     Options { merge_entries: 2, readers: 1, snapshot_held_max: Duration::from_secs(3600), ..Options::default() }
 }
 
-fn expiring(number: u64) -> Write {
+pub fn expiring(number: u64) -> Write {
     let write = write(number, 0);
     Write { summary: Summary { open: false, state: "done", expires: Some(Timestamp(10)), ..write.summary }, ..write }
 }
