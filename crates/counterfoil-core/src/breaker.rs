@@ -95,6 +95,12 @@ impl Breaker {
         matches!(&self.open, Some(Open { until: None, .. }))
     }
 
+    /// Whether it lets everyone pass and one more success leaves it as it is.
+    pub fn is_calm(&self, policy: &BreakerPolicy) -> bool {
+        let settled = || self.consecutive == 0 && self.window.len() == policy.window as usize && !self.window.contains('x');
+        self.open.is_none() && (!policy.enabled || settled())
+    }
+
     /// As what an attempt passed that began at `begun` and whose pass was not kept: while open, nothing passes but the probe.
     pub fn admitted_at(&self, begun: Timestamp) -> Admission {
         match &self.open {
@@ -204,6 +210,25 @@ mod tests {
         run(&mut b, "..");
         run(&mut b, &".x".repeat(49));
         assert_eq!(b.phase(NOW), Phase::Closed, "49 of 100, the last of them just now");
+    }
+
+    /// Whoever finds it calm neither asks it nor tells it of a success: both must make no difference.
+    #[test]
+    fn a_calm_breaker_lets_pass_and_is_left_as_it_is_by_a_success() {
+        let mut b = Breaker::default();
+        for n in 0..3 * POLICY.window {
+            // Two failures, of which the second has left the window in the end.
+            let health = if n == 3 || n == 20 { Health::Bad } else { Health::Good };
+            b.count(&POLICY, Admission::Pass, health, NOW);
+            let mut after = b.clone();
+            let passes = after.admit(&POLICY, NOW) == Admission::Pass;
+            let changed = after.count(&POLICY, Admission::Pass, Health::Good, NOW);
+            assert_eq!(b.is_calm(&POLICY), passes && !changed && after == b, "after {n}: {b:?}");
+        }
+        assert!(b.is_calm(&POLICY) && !b.is_calm(&BreakerPolicy { window: 50, ..POLICY }));
+        b.force_open(NOW, "maintenance".into());
+        let without = BreakerPolicy { enabled: false, ..POLICY };
+        assert!(!b.is_calm(&POLICY) && !b.is_calm(&without) && Breaker::default().is_calm(&without));
     }
 
     #[test]

@@ -105,10 +105,14 @@ pub fn decide(effect: &Effect, conditions: &Conditions<'_>) -> Decision {
             receipt: crate::receipt::ReceiptId::new(&effect.key, effect.version + 1),
         }),
         State::WaitingApproval { .. } => Decision::Hold(Hold::Approval),
-        State::Running(claim) if conditions.holder_gone => lost(claim.fence, now, format!("the worker {} is gone", claim.worker)),
-        State::Running(claim) if claim.lease_until <= now => {
-            lost(claim.fence, now, format!("the worker {} fell silent and its lease ran out", claim.worker))
+        State::Running(claim) if conditions.holder_gone => {
+            lost(claim.fence, now, format!("the worker {} is gone, and what it began may still be under way", claim.worker))
         }
+        State::Running(claim) if claim.lease_until <= now => lost(
+            claim.fence,
+            now,
+            format!("the worker {} fell silent, its lease ran out, and what it began may still be under way", claim.worker),
+        ),
         State::Running(claim) => match conditions.policy.on_in_flight {
             OnInFlight::Wait => Decision::Wait { until: claim.lease_until },
             OnInFlight::Conflict => {

@@ -73,7 +73,8 @@ pub struct Facts {
     pub flushed: u64,
     /// Silent claims of those lives. What they report is kept and changes nothing.
     pub past: Vec<Fence>,
-    /// What the running claim was made on: a release goes back to it, and a doubt in it is not closed by an attempt that did nothing.
+    /// What the running claim was made on, unless that was ready: a release goes back to it, and a doubt in it is not closed by an attempt that did
+    /// nothing.
     pub before: Option<Box<State>>,
     /// Who cancelled it. It did happen, and was undone: its callers are told the same as before that.
     pub cancelled: Option<Box<Cancel>>,
@@ -309,7 +310,7 @@ impl Facts {
                 State::Failed { failure, at, attempt: self.attempts, receipt }
             }
             (state @ (State::Ready | State::Retrying(_) | State::InDoubt(_)), Entry::Claimed(claim)) if claim.fence > self.fence => {
-                self.before = Some(Box::new(state));
+                self.before = (state != State::Ready).then(|| Box::new(state));
                 self.fence = claim.fence;
                 self.attempts = claim.attempt;
                 State::Running(claim)

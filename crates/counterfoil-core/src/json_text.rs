@@ -62,16 +62,26 @@ pub(crate) fn write_string(text: &str, out: &mut String) {
 
 /// Where the first quote, backslash or control character stands.
 pub(crate) fn first_special(bytes: &[u8]) -> Option<usize> {
-    // Without a branch within: the compiler makes a few vector instructions of it.
-    let any = |chunk: &[u8; 16]| chunk.iter().fold(false, |any, b| any | special(*b));
     let (chunks, rest) = bytes.as_chunks::<16>();
-    let clean = chunks.iter().take_while(|chunk| !any(chunk)).count() * 16;
-    if clean < bytes.len() - rest.len() {
-        return bytes[clean..].iter().position(|b| special(*b)).map(|at| clean + at);
+    let clean = chunks.iter().take_while(|chunk| !any_special(chunk)).count() * 16;
+    if clean + rest.len() == bytes.len() && !ends_special(bytes) {
+        return None;
     }
-    let mut last = [b' '; 16];
-    last[..rest.len()].copy_from_slice(rest);
-    any(&last).then(|| clean + rest.iter().position(|b| special(*b)).unwrap_or(0))
+    bytes[clean..].iter().position(|b| special(*b)).map(|at| clean + at)
+}
+
+/// The last bytes are looked at as whole chunks too, some of them for a second time: most texts are short.
+fn ends_special(bytes: &[u8]) -> bool {
+    match (bytes.last_chunk::<16>(), bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(last), ..) => any_special(last),
+        (None, Some(first), Some(last)) => any_special(first) || any_special(last),
+        _ => bytes.iter().any(|b| special(*b)),
+    }
+}
+
+/// Without a branch within: the compiler makes a few vector instructions of it.
+fn any_special<const N: usize>(chunk: &[u8; N]) -> bool {
+    chunk.iter().fold(false, |any, b| any | special(*b))
 }
 
 fn special(byte: u8) -> bool {

@@ -262,7 +262,7 @@ fn refusal_error(refusal: &Refusal) -> AnswerError {
         ),
         Refusal::KeyExpired => AnswerError::new(
             "key_expired",
-            "this effect ended longer ago than the tool's `retain`: its result is gone, and it is not run again under the same key",
+            "this effect ended longer ago than the tool's `retain`, or its subject was erased: its result is gone, and it is not run again under the same key",
         ),
         Refusal::InFlight { retry_after } => {
             AnswerError::new("in_flight", "another call with this key is running; ask again with the same key")

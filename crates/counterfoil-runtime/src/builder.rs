@@ -25,8 +25,8 @@ pub enum Threads {
     /// On threads of its own.
     #[default]
     Own,
-    /// By tasks of the Tokio runtime it was built in. For a simulator: whoever polls that runtime decides what happens when, and drops all of
-    /// it at any moment.
+    /// By tasks of the Tokio runtime it was built in. For a store behind a network, which waits and does not work; and for a simulator: whoever polls
+    /// that runtime decides what happens when, and drops all of it at any moment.
     None,
 }
 
@@ -129,19 +129,26 @@ impl Builder {
         self
     }
 
-    /// For a store behind a network, where a batch has a price of its own: a small one waits for callers that were just answered, as long as one comes
-    /// within each `moment` ([`GATHER_WITHIN`](crate::GATHER_WITHIN) is a good one).
+    /// For a store behind a network, where a batch mostly waits and has a price of its own: writers are tasks ([`Threads::None`]), and a small batch waits
+    /// for callers that were just answered, as long as one comes within each `moment` ([`GATHER_WITHIN`](crate::GATHER_WITHIN) is a good one).
     pub fn gather_within(mut self, moment: Duration) -> Self {
+        self.threads = Threads::None;
         self.grouping.gather_within = Some(moment);
         self
     }
 
-    /// For a store where a batch mostly waits: so many are on their way at once, one at least. Receipts of calls outside runs go to as many chains.
+    /// For such a store: up to so many batches are on their way at once, one at least; writers are tasks then. Receipts of calls outside runs go to as many
+    /// chains.
     pub fn batches_at_once(mut self, batches: usize) -> Self {
         self.grouping.at_once = batches.max(1);
+        if self.grouping.at_once > 1 {
+            // Each tells its callers before the next batch may name their streams.
+            self.threads = Threads::None;
+        }
         self
     }
 
+    /// Inside the Tokio runtime that goes on with what its callers leave: it must live as long as this.
     pub fn build(self) -> std::io::Result<Runtime> {
         let liveness = match &self.workers_dir {
             Some(dir) => Liveness::announce(dir, &self.worker)?,

@@ -11,7 +11,7 @@ use counterfoil_core::effect::{State, WorldSemantics};
 use counterfoil_core::entry::{Entry, Opened};
 use counterfoil_core::limit::Place;
 use counterfoil_core::policy::{OnInFlight, Policy};
-use counterfoil_core::{Call, Conditions, Decision, Effect, EffectKey, StreamId, Tenant, Timestamp, Veil, decide};
+use counterfoil_core::{Call, Conditions, Decision, Effect, EffectKey, Outcome, StreamId, Tenant, Timestamp, Veil, decide};
 use counterfoil_store::{StoreError, Written};
 use tracing::Instrument;
 
@@ -198,10 +198,10 @@ impl Inner {
             let error = AnswerError::new(STEP_STOPPED, "the run does not want this step any more");
             return Ok(Err(Ending::NotAdmitted(Status::Cancelled, error)));
         }
-        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
         let unsettled = self.liveness.claiming();
         let claim = self.ledger.claim(attempt, policy.lease);
-        let permit = match self.ledger.begin(effect, &claim, policy.lease, opened.into_iter().collect(), beside).await {
+        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task, claim.at)));
+        let permit = match self.ledger.begin(effect, &claim, policy.lease, opened, beside).await {
             Ok(permit) => permit, // the claim is durable
             Err(LedgerError::Conflict) => {
                 unsettled.settled();
@@ -247,10 +247,10 @@ impl Inner {
             tool: task.tool.clone(),
             invocation,
             series: task.series,
-            outcome,
             sent: Some(sent),
             salt: self.salt.get().cloned(),
-            jitter: self.fresh.jitter(),
+            jitter: if matches!(outcome, Outcome::Done(_)) { 0.0 } else { self.fresh.jitter() },
+            outcome,
         };
         // The outcome and its receipt are durable, and with them what they mean for the run.
         let recorded = match &task.follow {
@@ -291,7 +291,7 @@ impl Inner {
 
     async fn ask_approval(&self, task: &Task, effect: &Effect) -> Result<Effect, LedgerError> {
         let now = self.clock.now();
-        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
+        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task, now)));
         let asked = Entry::ApprovalAsked { at: now, expires: now + task.tool.policy.approval_expires };
         self.ledger.record(effect, opened.into_iter().chain([asked]).collect(), None).await
     }
@@ -370,14 +370,14 @@ impl Inner {
         matches!(&effect.state, State::Running(claim) if self.liveness.gone(&claim.worker))
     }
 
-    pub(crate) fn opened(&self, task: &Task) -> Opened {
+    pub(crate) fn opened(&self, task: &Task, at: Timestamp) -> Opened {
         let policy = &task.tool.policy;
         let lent = task.tool.runs() == Runs::Elsewhere;
         Opened {
-            at: self.clock.now(),
+            at,
             tenant: task.call.tenant.clone(),
             caller: task.call.caller.clone(),
-            tool: task.tool.name.clone(),
+            tool: task.call.tool.clone(),
             args: task.stored.clone(),
             fingerprint: task.fingerprint,
             run: task.call.run.clone(),
@@ -413,7 +413,7 @@ impl Inner {
 
 pub(crate) fn invocation(tool: &Registered, call: &Call, key: EffectKey, attempt: u32, stop: Stop) -> Invocation {
     Invocation {
-        tool: tool.name.clone(),
+        tool: call.tool.clone(),
         tenant: call.tenant.clone(),
         key,
         attempt,

@@ -4,7 +4,9 @@
 //! panics. Both end in `Unknown`, because a tool that was stopped in the middle may have acted.
 
 use std::any::Any;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::task::Poll;
 use std::time::Duration;
 
 use counterfoil_core::run::confirm::Finding;
@@ -75,14 +77,20 @@ impl<'a> Dispatched<'a> {
     async fn outcome(self) -> Outcome {
         let timeout = self.timeout;
         let ended = match (self.running.map(|running| AssertUnwindSafe(running).catch_unwind()), self.until) {
-            (Ok(running), Some(until)) => tokio::time::timeout_at(until, running).await,
-            (Ok(running), None) => Ok(running.await),
+            (Ok(mut running), until) => match (poll_fn(|context| Poll::Ready(running.poll_unpin(context))).await, until) {
+                // It had nothing to wait for: then neither has a timer.
+                (Poll::Ready(ended), _) => Ok(ended),
+                // A timer looks at the tool first. One whose time is over already goes no further: it might begin something.
+                (Poll::Pending, Some(until)) if until <= Instant::now() => Err(()),
+                (Poll::Pending, Some(until)) => tokio::time::timeout_at(until, running).await.map_err(drop),
+                (Poll::Pending, None) => Ok(running.await),
+            },
             (Err(panic), _) => Ok(Err(panic)),
         };
         match ended {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(panic)) => Outcome::Unknown(Failure::new("tool_panicked", format!("the tool panicked: {}", panic_text(&*panic)))),
-            Err(_) => Outcome::Unknown(Failure::of_dependency("timeout", format!("no answer within {timeout:?}"))),
+            Err(()) => Outcome::Unknown(Failure::of_dependency("timeout", format!("no answer within {timeout:?}"))),
         }
     }
 }
@@ -94,6 +102,9 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use counterfoil_core::ids::Digest32;
     use counterfoil_core::{CanonicalJson, Json, Success, Tenant, ToolName};
 
@@ -115,10 +126,37 @@ mod tests {
         }
     }
 
+    /// Takes all of its time when it is first looked at, and would act when it is looked at again.
+    struct ActsLate(Arc<AtomicBool>);
+
+    impl Tool for ActsLate {
+        fn invoke(&self, _: Invocation) -> ToolFuture<'_, Outcome> {
+            Box::pin(async {
+                std::thread::sleep(TIMEOUT);
+                tokio::task::yield_now().await;
+                self.0.store(true, Ordering::SeqCst);
+                Outcome::Done(Success::new(Json::null()))
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_begins_after_its_time() {
+        let acted = Arc::new(AtomicBool::new(false));
+        let outcome = unrecorded(&ActsLate(acted.clone()), invocation()).await;
+        assert!(matches!(&outcome, Outcome::Unknown(failure) if failure.code == "timeout"), "{outcome:?}");
+        assert!(!acted.load(Ordering::SeqCst));
+    }
+
     /// A probe believes "it did not happen" once the time of an attempt is over: nothing may begin after that.
     #[tokio::test]
     async fn what_a_tool_does_before_it_waits_is_in_its_time() {
-        let invocation = Invocation {
+        let outcome = unrecorded(&Blocks, invocation()).await;
+        assert!(matches!(&outcome, Outcome::Unknown(failure) if failure.code == "timeout"), "{outcome:?}");
+    }
+
+    fn invocation() -> Invocation {
+        Invocation {
             tool: ToolName::new("blocks").unwrap(),
             tenant: Tenant::new("acme").unwrap(),
             key: Digest32::of(b"key"),
@@ -129,8 +167,6 @@ mod tests {
             result_bytes_max: 1 << 20,
             stop: Stop::default(),
             trace: None,
-        };
-        let outcome = unrecorded(&Blocks, invocation).await;
-        assert!(matches!(&outcome, Outcome::Unknown(failure) if failure.code == "timeout"), "{outcome:?}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! the ledger too, so that a restart, a CLI call and a second process know it. A pass that was not used gives everything back when dropped.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -20,18 +21,24 @@ use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError};
 use crate::observe::Meters;
 use crate::quota::{Counter, Short, Taken};
+use crate::stripes::Copies;
 
 /// Attempts that may wait for a place when the policy names no `queue`.
 const QUEUE_DEFAULT: u32 = 1000;
 /// How long this process trusts its own memory of a breaker before it looks at the ledger again.
 const BREAKER_FRESH_FOR: Duration = Duration::from_secs(1);
+/// Not known to be calm.
+const STIRRED: i64 = i64::MIN;
 
 pub struct Gates {
     ledger: Arc<Ledger>,
     clock: Arc<dyn Clock>,
     meters: Arc<Meters>,
-    gates: Mutex<HashMap<(Tenant, ToolName), Arc<Gate>>>,
+    gates: Copies<HashMap<ToolName, HashMap<Tenant, Handle>>>,
 }
+
+/// A gate is one for all; each copy of the table has a handle of its own, since every attempt counts on it.
+type Handle = Arc<Arc<Gate>>;
 
 struct Gate {
     tenant: Tenant,
@@ -40,6 +47,8 @@ struct Gate {
     places_total: u32,
     quota: Counter,
     breaker: Mutex<Kept>,
+    /// So long, in microseconds, nobody need ask the breaker: it lets everyone pass, and a success leaves it as it is. Whoever changes it ends that first.
+    calm_until: AtomicI64,
     /// Held while the breaker is written: within this process, writes follow one another and never race.
     writing: tokio::sync::Mutex<()>,
 }
@@ -48,6 +57,29 @@ impl Gate {
     /// Whether the ledger was looked at a moment ago.
     fn is_fresh(&self, now: Timestamp) -> bool {
         lock(&self.breaker).looked.is_some_and(|at| now.since(at) < BREAKER_FRESH_FOR)
+    }
+
+    fn is_calm(&self, now: Timestamp) -> bool {
+        now.0 < self.calm_until.load(Ordering::Acquire)
+    }
+
+    /// Whether it is as it was when it was last found to be calm, however long ago: who does not ask it whether to pass may rely on that.
+    fn is_unstirred(&self) -> bool {
+        self.calm_until.load(Ordering::Acquire) > STIRRED
+    }
+
+    /// The breaker, to be changed.
+    fn stirred(&self) -> MutexGuard<'_, Kept> {
+        let kept = lock(&self.breaker);
+        self.calm_until.store(STIRRED, Ordering::Release);
+        kept
+    }
+
+    /// For as long as what is known of it counts.
+    fn calmed(&self, kept: &Kept, policy: &Policy) {
+        if let Some(looked) = kept.looked.filter(|_| kept.breaker.is_calm(&policy.breaker)) {
+            self.calm_until.store((looked + BREAKER_FRESH_FOR).0, Ordering::Release);
+        }
     }
 }
 
@@ -62,7 +94,7 @@ struct Kept {
 
 /// The right to dispatch once, as far as limits and the breaker go.
 pub struct Pass {
-    gate: Arc<Gate>,
+    gate: Handle,
     admission: Admission,
     _place: Option<OwnedSemaphorePermit>,
     /// What the claim takes with it.
@@ -77,7 +109,7 @@ pub struct Barred(pub Status, pub AnswerError);
 
 impl Gates {
     pub(crate) fn new(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Self {
-        Self { ledger, clock, meters, gates: Mutex::new(HashMap::new()) }
+        Self { ledger, clock, meters, gates: Copies::default() }
     }
 
     pub async fn pass(
@@ -106,8 +138,13 @@ impl Gates {
     pub fn pass_at_once(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Option<Pass> {
         let gate = self.gate(tenant, tool, policy);
         let now = self.clock.now();
-        let known = !policy.limits.shared() && gate.places.is_none() && gate.is_fresh(now);
-        known.then(|| self.admitted(gate, policy, None, None, now).ok()).flatten()
+        if policy.limits.shared() || gate.places.is_some() {
+            return None;
+        }
+        if gate.is_calm(now) {
+            return Some(Pass { gate, admission: Admission::Pass, _place: None, taken: None, place: None, used: false });
+        }
+        gate.is_fresh(now).then(|| self.admitted(gate, policy, None, None, now).ok()).flatten()
     }
 
     /// For an attempt that is made elsewhere. It takes no place among `limits.concurrency`: only its client knows when it ends, and a place must not
@@ -123,14 +160,14 @@ impl Gates {
 
     fn admitted(
         &self,
-        gate: Arc<Gate>,
+        gate: Handle,
         policy: &Policy,
         place: Option<OwnedSemaphorePermit>,
         taken: Option<Box<Taken>>,
         now: Timestamp,
     ) -> Result<Pass, Barred> {
         let admission = {
-            let mut kept = lock(&gate.breaker);
+            let mut kept = gate.stirred();
             if kept.probe_lent_until.is_some_and(|until| until <= now) {
                 kept.probe_lent_until = None;
                 kept.breaker.probing = false;
@@ -155,7 +192,7 @@ impl Gates {
         let gate = self.gate(tenant, tool, policy);
         self.reload(&gate).await?;
         let admission = {
-            let mut kept = lock(&gate.breaker);
+            let mut kept = gate.stirred();
             let admission = kept.breaker.admitted_at(claimed);
             if admission == Admission::Probe {
                 kept.probe_lent_until = None;
@@ -171,7 +208,8 @@ impl Gates {
         pass.used = true;
         // What was told to stop says nothing about the dependency.
         let health = if stopped { Health::Silent } else { health_of(outcome) };
-        if !self.count(&pass, policy, health) {
+        let unchanged = health == Health::Good && pass.admission == Admission::Pass && pass.gate.is_unstirred();
+        if unchanged || !self.count(&pass, policy, health) {
             return Ok(());
         }
         // Boxed: most attempts change no breaker.
@@ -200,12 +238,13 @@ impl Gates {
 
     fn count(&self, pass: &Pass, policy: &Policy, health: Health) -> bool {
         let now = self.clock.now();
-        let mut kept = lock(&pass.gate.breaker);
+        let mut kept = pass.gate.stirred();
         let before = kept.breaker.phase(now);
         let changed = kept.breaker.count(&policy.breaker, pass.admission, health, now);
         let after = kept.breaker.phase(now);
         let reason = kept.breaker.open.as_ref().map_or("the probe succeeded", |o| o.reason.as_str());
         self.moved(&pass.gate, before, after, reason);
+        pass.gate.calmed(&kept, policy);
         changed
     }
 
@@ -222,7 +261,7 @@ impl Gates {
     pub fn phases(&self) -> HashMap<ToolName, Phase> {
         let now = self.clock.now();
         let mut worst: HashMap<ToolName, Phase> = HashMap::new();
-        for gate in lock(&self.gates).values() {
+        for gate in self.gates.read().values().flat_map(HashMap::values) {
             let kept = lock(&gate.breaker);
             if kept.looked.is_some() {
                 let phase = kept.breaker.phase(now);
@@ -235,7 +274,7 @@ impl Gates {
 
     /// Who has had a gate here.
     pub fn tenants(&self) -> HashSet<Tenant> {
-        lock(&self.gates).keys().map(|(tenant, _)| tenant.clone()).collect()
+        self.gates.read().values().flat_map(HashMap::keys).cloned().collect()
     }
 
     /// A person's word: closed, or open until further notice.
@@ -267,7 +306,7 @@ impl Gates {
                 Err(LedgerError::Conflict) => continue,
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    lock(&gate.breaker).breaker = changed.clone();
+                    gate.stirred().breaker = changed.clone();
                     let reason = changed.open.as_ref().map_or("reset by hand", |open| open.reason.as_str());
                     self.moved(&gate, before, changed.phase(self.clock.now()), reason);
                     return Ok(changed);
@@ -284,22 +323,25 @@ impl Gates {
         Ok((kept.breaker.clone(), kept.breaker.phase(self.clock.now())))
     }
 
-    fn gate(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Arc<Gate> {
-        let mut gates = lock(&self.gates);
-        gates
-            .entry((tenant.clone(), tool.clone()))
-            .or_insert_with(|| {
-                Arc::new(Gate {
-                    tenant: tenant.clone(),
-                    tool: tool.clone(),
-                    places: policy.limits.concurrency.map(|n| Arc::new(Semaphore::new(n as usize))),
-                    places_total: policy.limits.concurrency.unwrap_or(0),
-                    quota: Counter::new(tenant.clone(), tool.clone()),
-                    breaker: Mutex::new(Kept { breaker: Breaker::default(), version: Version::NONE, looked: None, probe_lent_until: None }),
-                    writing: tokio::sync::Mutex::new(()),
-                })
-            })
-            .clone()
+    fn gate(&self, tenant: &Tenant, tool: &ToolName, policy: &Policy) -> Handle {
+        if let Some(known) = self.gates.read().get(tool).and_then(|gates| gates.get(tenant)) {
+            return known.clone();
+        }
+        let gate = Arc::new(Gate {
+            tenant: tenant.clone(),
+            tool: tool.clone(),
+            places: policy.limits.concurrency.map(|n| Arc::new(Semaphore::new(n as usize))),
+            places_total: policy.limits.concurrency.unwrap_or(0),
+            quota: Counter::new(tenant.clone(), tool.clone()),
+            breaker: Mutex::new(Kept { breaker: Breaker::default(), version: Version::NONE, looked: None, probe_lent_until: None }),
+            calm_until: AtomicI64::new(STIRRED),
+            writing: tokio::sync::Mutex::new(()),
+        });
+        // Unless somebody was faster, whose gate is in all copies then.
+        self.gates.change(|gates| {
+            let gates = gates.entry(tool.clone()).or_default();
+            gates.entry(tenant.clone()).or_insert_with(|| Arc::new(gate.clone())).clone()
+        })
     }
 
     async fn place(&self, gate: &Gate, policy: &Policy, deadline: Timestamp) -> Result<Option<OwnedSemaphorePermit>, Barred> {
@@ -358,7 +400,7 @@ impl Gates {
 
     async fn reload(&self, gate: &Gate) -> Result<(), LedgerError> {
         let (version, stored) = self.ledger.newest::<Breaker>(StreamId::breaker(&gate.tenant, &gate.tool)).await?;
-        let mut kept = lock(&gate.breaker);
+        let mut kept = gate.stirred();
         kept.looked = Some(self.clock.now());
         if version > kept.version {
             let probing = kept.breaker.probing;

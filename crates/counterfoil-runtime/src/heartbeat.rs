@@ -4,7 +4,7 @@
 //! someone else has it, or because it ran out while the store said nothing. No lease waits for the extension of another.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use counterfoil_core::EffectKey;
@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ledger::{Lease, Ledger, LedgerError, Permit};
+use crate::stripes::Stripes;
 
 /// A lease is extended when a third of it has passed: two more tries before it runs out.
 const EXTEND_AT: u32 = 3;
@@ -26,7 +27,8 @@ pub struct Heartbeat {
 
 #[derive(Default)]
 struct Shared {
-    watched: Mutex<Watched>,
+    /// A lease is watched where its attempt began.
+    watched: Stripes<Mutex<Watched>>,
     /// A lease was added that may be due before the others.
     sooner: Notify,
 }
@@ -34,9 +36,9 @@ struct Shared {
 #[derive(Default)]
 struct Watched {
     next: u64,
-    /// In the order in which they were added: so are they extended.
+    /// In the order in which they were added here: so are they extended.
     leases: BTreeMap<u64, Entry>,
-    /// When the task will wake by itself.
+    /// When the task will wake by itself, or sooner.
     wakes_at: Option<Instant>,
 }
 
@@ -47,8 +49,8 @@ struct Entry {
 }
 
 /// Ends the watch when dropped.
-pub struct Watch {
-    shared: Arc<Shared>,
+pub struct Watch<'a> {
+    watched: &'a Mutex<Watched>,
     id: u64,
 }
 
@@ -59,25 +61,26 @@ impl Heartbeat {
         Self { shared, task }
     }
 
-    pub fn watch(&self, permit: &Permit) -> Watch {
+    pub fn watch(&self, permit: &Permit) -> Watch<'_> {
         let lease = permit.lease();
         let due = permit.claimed() + lease.length / EXTEND_AT;
-        let mut watched = self.shared.lock();
+        let own = self.shared.watched.own();
+        let mut watched = lock(own);
         let id = watched.next;
         watched.next += 1;
         watched.leases.insert(id, Entry { lease, due: Some(due) });
         if watched.wakes_at.is_none_or(|at| due < at) {
             self.shared.sooner.notify_one();
         }
-        Watch { shared: self.shared.clone(), id }
+        Watch { watched: own, id }
     }
 }
 
 impl Heartbeat {
     /// The effect was cancelled in this process: its attempt need not wait for the next beat to learn it.
     pub fn lose(&self, key: &EffectKey) {
-        for entry in self.shared.lock().leases.values().filter(|entry| entry.lease.key == *key) {
-            entry.lease.lose();
+        for watched in self.shared.watched.all() {
+            lock(watched).leases.values().filter(|entry| entry.lease.key == *key).for_each(|entry| entry.lease.lose());
         }
     }
 }
@@ -88,57 +91,60 @@ impl Drop for Heartbeat {
     }
 }
 
-impl Drop for Watch {
+impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        self.shared.lock().leases.remove(&self.id);
+        lock(self.watched).leases.remove(&self.id);
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Watched> {
-        // A map that is whole at every moment.
-        self.watched.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
+fn lock(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    // A map that is whole at every moment.
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn beat(shared: Arc<Shared>, ledger: Arc<Ledger>) {
     let mut extending = FuturesUnordered::new();
     loop {
-        let wake = {
-            let mut watched = shared.lock();
-            let soonest = watched.leases.values().filter_map(|e| e.due).min();
-            watched.wakes_at = soonest;
-            soonest
+        let soonest = |watched: &Mutex<Watched>| {
+            let mut watched = lock(watched);
+            watched.wakes_at = watched.leases.values().filter_map(|e| e.due).min();
+            watched.wakes_at
         };
+        let wake = shared.watched.all().filter_map(soonest).min();
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {
                 let now = Instant::now();
                 // Together, so that all of them share one flush.
-                for (id, entry) in shared.lock().leases.iter_mut().filter(|(_, entry)| entry.due.is_some_and(|due| due <= now)) {
-                    entry.due = None;
-                    extending.push(extend(&ledger, *id, entry.lease.clone()));
+                for watched in shared.watched.all() {
+                    for (id, entry) in lock(watched).leases.iter_mut().filter(|(_, entry)| entry.due.is_some_and(|due| due <= now)) {
+                        entry.due = None;
+                        extending.push(extend(&ledger, (watched, *id), entry.lease.clone()));
+                    }
                 }
             }
-            Some((id, lease, result)) = extending.next() => settle(&shared, &ledger, id, &lease, result),
+            Some((place, lease, result)) = extending.next() => settle(place, &ledger, &lease, result),
             () = shared.sooner.notified() => {}
         }
     }
 }
 
+/// Where a lease is watched.
+type Place<'a> = (&'a Mutex<Watched>, u64);
+
 /// Not longer than it can help: a store that says nothing is as good as one that says no.
-async fn extend(ledger: &Ledger, id: u64, lease: Arc<Lease>) -> (u64, Arc<Lease>, Result<(), LedgerError>) {
+async fn extend<'a>(ledger: &Ledger, place: Place<'a>, lease: Arc<Lease>) -> (Place<'a>, Arc<Lease>, Result<(), LedgerError>) {
     // One that ran out, as after a pause, is tried once all the same: it may be that nobody took over.
     let within = ledger.left(&lease).max(again_after(&lease));
     let result = tokio::time::timeout(within, ledger.extend(&lease)).await.unwrap_or_else(|_| {
         let message = format!("no answer within {within:?}");
         Err(StoreError::Unavailable { message, written: Written::Perhaps }.into())
     });
-    (id, lease, result)
+    (place, lease, result)
 }
 
-fn settle(shared: &Shared, ledger: &Ledger, id: u64, lease: &Lease, result: Result<(), LedgerError>) {
-    let mut watched = shared.lock();
+fn settle((watched, id): Place<'_>, ledger: &Ledger, lease: &Lease, result: Result<(), LedgerError>) {
+    let mut watched = lock(watched);
     let again = match result {
         Ok(()) => lease.length / EXTEND_AT,
         Err(LedgerError::Conflict) => {

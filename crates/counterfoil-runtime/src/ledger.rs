@@ -33,7 +33,7 @@ pub use self::veils::body;
 use crate::builder::{Receipts, Threads};
 use crate::clock::Clock;
 use crate::fresh::Fresh;
-use crate::group::{Group, Grouping, Request, Writer};
+use crate::group::{Group, Grouping, Request, Teller, Writer};
 use crate::observe::LedgerMeters;
 use crate::trace;
 use crate::wake::Wakeups;
@@ -152,7 +152,7 @@ impl Ledger {
     ) -> Self {
         let wakeups = Arc::new(Wakeups::default());
         let meters = LedgerMeters::new();
-        let writer = Writer::new(store.clone(), wakeups.clone(), meters.clone(), fresh);
+        let writer = Writer::new(store.clone(), Teller::start(wakeups.clone(), threads), meters.clone(), fresh);
         let group = Group::start(writer, threads, grouping);
         Self { store, group, threads, receipts: Receipts::Written, clock, worker, wakeups, meters, claimed: AtomicI64::new(0) }
     }
@@ -220,21 +220,22 @@ impl Ledger {
         let later = |last: i64| now.0.max(last + 1);
         let last = self.claimed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(later(last))).unwrap_or_else(|last| last);
         let at = Timestamp(later(last));
-        Claim { at, attempt: attempt.number, fence: attempt.fence, worker: self.worker.clone(), lease_until: now + lease }
+        Claim { at, attempt: attempt.number, fence: attempt.fence, worker: self.worker.apart(), lease_until: now + lease }
     }
 
-    /// Claims an attempt. The permit exists only when the claim is durable. `before` are entries that the same record begins with
+    /// Claims an attempt. The permit exists only when the claim is durable. `before` is an entry that the same record begins with
     /// (`opened`), `beside` are writes that hold or fall with the claim (a budget, a window).
     pub async fn begin(
         &self,
         effect: &Effect,
         claim: &Claim,
         lease: Duration,
-        before: Vec<Entry>,
+        before: Option<Entry>,
         beside: Vec<Write>,
     ) -> Result<Permit, LedgerError> {
         let claimed = tokio::time::Instant::now();
-        let mut entries = before;
+        let mut entries = Vec::with_capacity(usize::from(before.is_some()) + 1);
+        entries.extend(before);
         entries.push(Entry::Claimed(claim.clone()));
         match self.record_with(effect, entries, None, |_| beside).await {
             Ok(effect) => Ok(Permit::of(Holding::of(effect, claim, lease, claimed))),
@@ -462,8 +463,11 @@ impl Ledger {
         next.apply(entries).map_err(|source| LedgerError::Fold { key: effect.key, source })?;
         let write = Write { stream, expected, at: self.clock.now(), body, summary: next.summary() };
         let receipt = sealed.filter(|_| self.receipts == Receipts::Written).map(|sealed| draft(&next, sealed).unsealed());
-        let mut writes = beside(&next);
-        writes.insert(0, write);
+        // Most write nothing besides, and no more room than needed.
+        let beside = beside(&next);
+        let mut writes = Vec::with_capacity(1 + beside.len());
+        writes.push(write);
+        writes.extend(beside);
         Ok((next, Request { writes, receipt }))
     }
 

@@ -147,10 +147,13 @@ impl Runtime {
         task.lending = Some(Box::new(Lending { lease, beside }));
         let inner = self.inner.clone();
         // A client that hangs up half-way leaves no probe or claim without its end.
-        let driving = crate::undropped::Undropped::new(Box::pin(async move {
-            let driven = inner.drive(&mut task, effect).await;
-            (task, driven)
-        }));
+        let driving = crate::undropped::Undropped::new(
+            self.inner.handle(),
+            Box::pin(async move {
+                let driven = inner.drive(&mut task, effect).await;
+                (task, driven)
+            }),
+        );
         match driving.await {
             (_, Ok((_, Ending::Lent(lent)))) => Ok(Acquired::Lent(lent)),
             // The record beside the claim is the caller's: only the caller knows what it means that it is taken.
@@ -191,14 +194,17 @@ impl Runtime {
     async fn report(&self, permit: &PermitId, outcome: Outcome, beside: Beside) -> Result<(Effect, CommitHow), LendError> {
         let (runtime, permit) = (self.clone(), permit.clone());
         // What a client reports is recorded also when it does not wait for the answer.
-        crate::undropped::Undropped::new(Box::pin(async move {
-            let reported = runtime.record_report(&permit, outcome, &beside).await;
-            // What the run has not heard now it hears when it is next looked at.
-            if let Err(error) = runtime.end_client_step(permit.key).await {
-                tracing::warn!(effect = %permit.key, %error, "the run was not told how its step ended");
-            }
-            reported
-        }))
+        crate::undropped::Undropped::new(
+            self.inner.handle(),
+            Box::pin(async move {
+                let reported = runtime.record_report(&permit, outcome, &beside).await;
+                // What the run has not heard now it hears when it is next looked at.
+                if let Err(error) = runtime.end_client_step(permit.key).await {
+                    tracing::warn!(effect = %permit.key, %error, "the run was not told how its step ended");
+                }
+                reported
+            }),
+        )
         .await
     }
 
@@ -301,7 +307,7 @@ impl Inner {
         let claim = Claim { at, attempt: attempt.number, fence: attempt.fence, worker, lease_until: at + lending.lease };
         let sent_key = effect.sent_key();
         let lent = Lent { key: task.key, sent_key, attempt: claim.attempt, fence: claim.fence, lease_until: claim.lease_until };
-        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task)));
+        let opened = effect.opened.is_none().then(|| Entry::Opened(self.opened(task, at)));
         let entries = opened.into_iter().chain([Entry::Claimed(claim)]).collect();
         let beside = |after: &Effect| spent.into_iter().chain(lending.beside.writes(after)).collect();
         match self.ledger.record_with(effect, entries, None, beside).await {

@@ -6,8 +6,8 @@
 //! Recovery, undo and operators do not ask: they always enforce. Switching is the business of whoever runs the machine, of no tenant.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use counterfoil_core::ids::Digest32;
@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError, plain_summary};
 use crate::operate::Operator;
 use crate::runtime::Runtime;
+use crate::stripes::Copies;
 
 /// How long this process trusts what it last read. Another process's switch holds here after that, at the latest.
 const FRESH_FOR: Duration = Duration::from_secs(1);
@@ -41,7 +42,7 @@ pub struct Modes {
     ledger: Arc<Ledger>,
     clock: Arc<dyn Clock>,
     configured: Configured,
-    known: RwLock<Known>,
+    known: Copies<Known>,
     stopped: Counters,
 }
 
@@ -120,13 +121,13 @@ struct Counters {
 
 impl Modes {
     pub(crate) fn new(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, configured: Configured) -> Self {
-        Self { ledger, clock, configured, known: RwLock::default(), stopped: Counters::default() }
+        Self { ledger, clock, configured, known: Copies::default(), stopped: Counters::default() }
     }
 
     /// The mode of a tool, if it was looked up a moment ago.
     pub fn known(&self, tool: &ToolName) -> Option<Mode> {
         let now = Instant::now();
-        self.read().tools.get(tool).filter(|kept| now.saturating_duration_since(kept.looked) < FRESH_FOR).map(|kept| kept.mode)
+        self.known.read().tools.get(tool).filter(|kept| now.saturating_duration_since(kept.looked) < FRESH_FOR).map(|kept| kept.mode)
     }
 
     /// The mode that holds for a tool now.
@@ -136,17 +137,15 @@ impl Modes {
         }
         let now = Instant::now();
         let is_fresh = |kept: &Kept| now.saturating_duration_since(kept.looked) < FRESH_FOR;
-        let (last, switches) = {
-            let mut known = self.write();
-            let switches = known.switches;
+        let (last, switches) = self.known.change(|known| {
             let last = known.tools.get_mut(tool).map(|kept| {
                 // One caller looks; the others go on with what is known.
                 let fresh = is_fresh(kept);
                 kept.looked = now;
                 (kept.mode, fresh)
             });
-            (last, switches)
-        };
+            (last, known.switches)
+        });
         match last {
             Some((mode, true)) => mode,
             // Boxed: it happens once a second, and every call would carry its room.
@@ -166,10 +165,11 @@ impl Modes {
         if let Some(last) = last.filter(|last| *last != mode) {
             tracing::warn!(%tool, from = last.word(), to = mode.word(), "mode changed");
         }
-        let mut known = self.write();
-        if known.switches == switches {
-            known.tools.insert(tool.clone(), Kept { mode, looked: now });
-        }
+        self.known.change(|known| {
+            if known.switches == switches {
+                known.tools.insert(tool.clone(), Kept { mode, looked: now });
+            }
+        });
         mode
     }
 
@@ -220,9 +220,10 @@ impl Modes {
     }
 
     fn forget(&self) {
-        let mut known = self.write();
-        known.switches += 1;
-        known.tools.clear();
+        self.known.change(|known| {
+            known.switches += 1;
+            known.tools.clear();
+        });
     }
 
     /// As the ledger has it now: for all tools, then for each of these and each that was ever switched, by name.
@@ -250,15 +251,6 @@ impl Modes {
             Stopped::Held => &self.stopped.held,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Known> {
-        // Plain values, whole at every moment.
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Known> {
-        self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,11 @@
 //! What is counted, and under which names: the only file that names a metric.
 //!
 //! Must stay true: labels come from closed sets. A tool's name is a label only while it is registered, and only the first
-//! [`TOOLS_MAX`] of them; keys, tenants and callers never are. Handles are taken once per tool, from the recorder that is installed by then: install
+//! [`TOOLS_MAX`] of them; keys, tenants and callers never are. Handles are taken when a tool is first called, one set for each stripe (`stripes.rs`), from the recorder that is installed by then: install
 //! it before the runtime is built. Without one, counting costs a look into a map per call and nothing else.
 
 use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use counterfoil_core::breaker::Phase;
@@ -18,6 +18,7 @@ use metrics::{
 use crate::answer::Status;
 use crate::ledger::LedgerError;
 use crate::runtime::Runtime;
+use crate::stripes::Copies;
 
 const EXECUTIONS: &str = "tool_execution_total";
 const DURATION: &str = "tool_duration_seconds";
@@ -103,26 +104,24 @@ pub async fn scrape(runtime: &Runtime) -> Result<(), LedgerError> {
 
 /// The handles of every tool that was called.
 pub(crate) struct Meters {
-    tools: RwLock<HashMap<ToolName, Arc<ToolMeters>>>,
+    tools: Copies<HashMap<ToolName, Arc<ToolMeters>>>,
     other: Arc<ToolMeters>,
 }
 
 impl Meters {
     pub fn new() -> Self {
-        Self { tools: RwLock::default(), other: Arc::new(ToolMeters::new(OTHER.into())) }
+        Self { tools: Copies::default(), other: Arc::new(ToolMeters::new(OTHER.into())) }
     }
 
     /// For a tool that is registered: any other name belongs to [`Meters::other`].
     pub fn of(&self, tool: &ToolName) -> Arc<ToolMeters> {
-        // A map of handles: whole at every moment.
-        if let Some(known) = self.tools.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(tool) {
+        if let Some(known) = self.tools.read().get(tool) {
             return known.clone();
         }
-        let mut tools = self.tools.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if tools.len() >= TOOLS_MAX && !tools.contains_key(tool) {
-            return self.other.clone();
-        }
-        tools.entry(tool.clone()).or_insert_with(|| Arc::new(ToolMeters::new(tool.to_string().into()))).clone()
+        self.tools.change(|tools| match tools.len() >= TOOLS_MAX && !tools.contains_key(tool) {
+            true => self.other.clone(),
+            false => tools.entry(tool.clone()).or_insert_with(|| Arc::new(ToolMeters::new(tool.to_string().into()))).clone(),
+        })
     }
 
     pub fn other(&self) -> Arc<ToolMeters> {
@@ -217,7 +216,7 @@ pub(crate) fn decision_word(decision: &Decision) -> &'static str {
     }
 }
 
-/// The handles of the ledger: its writer counts on a thread of its own.
+/// The handles of the ledger, for its writers.
 #[derive(Clone)]
 pub(crate) struct LedgerMeters {
     batch: Histogram,

@@ -1,12 +1,13 @@
 //! The tools a runtime knows: each with its policy and the checks that stand before it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLockReadGuard};
 
 use counterfoil_core::policy::EffectClass;
 use counterfoil_core::{CanonicalJson, Policy, Tenant, ToolName};
 use thiserror::Error;
 
+use crate::stripes::Copies;
 use crate::tool::{Runs, Tool};
 
 /// Decides from the arguments: whether a person must approve, what a call costs, or whom it is about.
@@ -80,7 +81,7 @@ impl Schema {
 /// Tools of everyone, from the config or the program, and tools that tenants registered for themselves. A tenant's own never hides one of everyone's.
 #[derive(Default)]
 pub struct Registry {
-    tools: RwLock<Tools>,
+    tools: Copies<Tools>,
 }
 
 #[derive(Default)]
@@ -91,17 +92,23 @@ struct Tools {
 
 impl Registry {
     pub fn put(&self, tool: Registered) {
-        self.write().everyones.insert(tool.name.clone(), Arc::new(tool));
+        // What it replaces is dropped when all copies are changed: that may run what is not ours.
+        let mut replaced = Vec::new();
+        // A handle of its own for each copy: every call counts on it.
+        self.tools.change(|tools| replaced.push(tools.everyones.insert(tool.name.clone(), Arc::new(tool.clone()))));
     }
 
     pub fn put_own(&self, tenant: &Tenant, tool: Registered) {
-        self.write().own.entry(tenant.clone()).or_default().insert(tool.name.clone(), Arc::new(tool));
+        let mut replaced = Vec::new();
+        self.tools.change(|tools| {
+            let own = tools.own.entry(tenant.clone()).or_default();
+            replaced.push(own.insert(tool.name.clone(), Arc::new(tool.clone())));
+        });
     }
 
     pub fn remove_own(&self, tenant: &Tenant, name: &ToolName) {
-        if let Some(own) = self.write().own.get_mut(tenant) {
-            own.remove(name);
-        }
+        let mut removed = Vec::new();
+        self.tools.change(|tools| removed.push(tools.own.get_mut(tenant).and_then(|own| own.remove(name))));
     }
 
     pub fn get(&self, tenant: &Tenant, name: &ToolName) -> Option<Arc<Registered>> {
@@ -146,12 +153,7 @@ impl Registry {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Tools> {
-        // Maps of handles: whole at every moment.
-        self.tools.read().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Tools> {
-        self.tools.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.tools.read()
     }
 }
 

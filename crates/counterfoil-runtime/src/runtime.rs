@@ -16,6 +16,7 @@ use counterfoil_core::retry::Series;
 use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{Call, CanonicalJson, Decision, Effect, EffectKey, Fingerprint, Tenant, Timestamp, ToolName, TraceContext, Veil};
 use counterfoil_store::Version;
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -36,6 +37,7 @@ use crate::observe::{Meters, Served, ToolMeters};
 use crate::registry::{Registered, Registry};
 use crate::reports::Reports;
 use crate::silence::Silences;
+use crate::stripes::Stripes;
 use crate::tool::{self, Runs};
 use crate::trace::{self, CallContext};
 use crate::undropped::Undropped;
@@ -58,6 +60,8 @@ pub(crate) struct Inner {
     pub meters: Arc<Meters>,
     pub reports: Reports,
     pub fresh: Arc<Fresh>,
+    /// Of the Tokio runtime it was built in.
+    handles: Stripes<Arc<Handle>>,
     pub novelty: Novelty,
     pub salt: OnceCell<Salt>,
     /// Whether a call that comes without a trace begins one.
@@ -133,6 +137,7 @@ impl From<Answer> for Told {
 impl Task {
     /// Boxed: it is passed on from future to future.
     pub fn new(tool: Arc<Registered>, call: Call, stored: CanonicalJson, key: EffectKey, now: Timestamp) -> Box<Self> {
+        debug_assert_eq!(call.tool, tool.name, "a tool is found by its name");
         Box::new(Self {
             fingerprint: stored.fingerprint(),
             series: Series { attempts: 0, probes: 0, deadline: now + tool.policy.deadline },
@@ -190,6 +195,7 @@ impl Runtime {
             meters,
             reports: Reports::default(),
             fresh,
+            handles: Stripes::new(|| Arc::new(Handle::current())),
             novelty,
             salt: OnceCell::new(),
             begins_traces: AtomicBool::new(false),
@@ -349,7 +355,7 @@ impl Runtime {
             Err(Told::replayed(Answer { replayed: true, ..answer }))
         } else {
             let limited = task.tool.policy.limits.shared();
-            Ok(Undropped::polled(limited, Box::pin(self.inner.clone().see_through(task, effect))))
+            Ok(Undropped::polled(limited, self.inner.handle(), Box::pin(self.inner.clone().see_through(task, effect))))
         };
         async move {
             match going_on {
@@ -477,6 +483,11 @@ pub(crate) fn fits(tool: &Registered, call: &Call, runs: Runs) -> Result<(), Box
 }
 
 impl Inner {
+    /// For what goes on when its caller goes away.
+    pub(crate) fn handle(&self) -> Arc<Handle> {
+        self.handles.own().clone()
+    }
+
     /// Where a call stands that came from there. Nowhere, if neither its caller nor this program traces.
     pub(crate) fn below(&self, caller: Option<&TraceContext>) -> Option<TraceContext> {
         match caller {

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
@@ -15,29 +16,31 @@ type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 pub struct Undropped<T: Send + 'static> {
     future: Option<Boxed<T>>,
-    handle: Handle,
+    handle: Arc<Handle>,
 }
 
 impl<T: Send + 'static> Undropped<T> {
-    pub fn new(future: Boxed<T>) -> Self {
-        Self { future: Some(future), handle: Handle::current() }
+    /// `handle`: of the runtime that goes on with it.
+    pub fn new(handle: Arc<Handle>, future: Boxed<T>) -> Self {
+        Self { future: Some(future), handle }
     }
 
     /// `apart`: as a task of its own from the beginning. For what holds something that others wait for: a caller that does not poll
     /// its future for a while would hold them up.
-    pub fn polled(apart: bool, future: Boxed<T>) -> Self {
+    pub fn polled(apart: bool, handle: Arc<Handle>, future: Boxed<T>) -> Self {
         if !apart {
-            return Self::new(future);
+            return Self::new(handle, future);
         }
-        let task = tokio::spawn(future.in_current_span());
-        Self::new(Box::pin(async move {
+        let task = handle.spawn(future.in_current_span());
+        let waiting = Box::pin(async move {
             match task.await {
                 Ok(value) => value,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // The runtime ends, and this future with it.
+                // The Tokio runtime has ended, which must live as long as this.
                 Err(_) => std::future::pending().await,
             }
-        }))
+        });
+        Self::new(handle, waiting)
     }
 }
 

@@ -478,6 +478,41 @@ async fn the_breaker_opens_refuses_and_closes_again() {
     assert_eq!(house.call(call("k2", "{}")).await.status, Status::Success);
 }
 
+/// Nobody asks a breaker that has seen nothing but successes for a while. It must hear of the first failure all the same, and be asked from then on.
+#[tokio::test]
+async fn a_breaker_that_was_calm_opens_like_any_other() {
+    let house = house();
+    let script = |n: u32, _: &Invocation| match n {
+        151..=154 | 156..=160 => Step::Refuse(Failure::of_dependency("http_503", "busy")),
+        _ => Step::Act("1"),
+    };
+    let policy = Policy { retry: RetryPolicy { attempts: 1, ..quick().retry }, ..quick() };
+    let world = house.tool("charge", policy.clone(), World::new(script));
+    for n in 0..160 {
+        let answer = house.call(call(&n.to_string(), "{}")).await;
+        assert_ne!(answer.status, Status::CircuitOpen, "four failures, a success, then five: at {n}");
+    }
+    assert_eq!(house.call(call("k", "{}")).await.status, Status::CircuitOpen);
+    assert_eq!(world.requests(), 160);
+    // Closed by its probe, and calm again.
+    house.clock.advance(Duration::from_secs(31));
+    for n in 200..320 {
+        assert_eq!(house.call(call(&n.to_string(), "{}")).await.status, Status::Success);
+    }
+    // A person's word holds at once here, and after a second elsewhere.
+    let other = house_on(house.store.clone(), "worker-b");
+    let elsewhere = other.tool("charge", policy, World::new(|_, _| Step::Act("1")));
+    for n in 400..520 {
+        assert_eq!(other.call(call(&n.to_string(), "{}")).await.status, Status::Success);
+    }
+    let (tenant, tool) = (Tenant::new("acme").unwrap(), house.runtime.tools().pop().unwrap());
+    house.runtime.set_breaker(&tenant, &tool, |breaker, now| breaker.force_open(now, "maintenance".into())).await.unwrap();
+    assert_eq!(house.call(call("k", "{}")).await.status, Status::CircuitOpen);
+    other.clock.advance(Duration::from_secs(2));
+    assert_eq!(other.call(call("k", "{}")).await.status, Status::CircuitOpen);
+    assert_eq!((world.effects(), elsewhere.effects()), (150 + 1 + 120, 120));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_most_ten_at_once_under_a_hundred_callers() {
     let house = Arc::new(house());
@@ -628,6 +663,39 @@ async fn a_worker_that_lost_its_lease_can_only_report_late() {
     assert_eq!((world.effects(), other.effects()), (1, 0));
 }
 
+/// A lease is watched where its attempt began, and one task extends them all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_kept_on_whichever_thread_their_attempts_began() {
+    const CALLS: u32 = 20;
+    // Long enough for a busy machine to be late with an extension.
+    const LEASE: Duration = Duration::from_millis(1500);
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let (a, b) = (Arc::new(house_on(store.clone(), "worker-a")), house_on(store, "worker-b"));
+    let go = Arc::new(Notify::new());
+    let signal = go.clone();
+    let policy = Policy { lease: LEASE, timeout: Duration::from_secs(60), deadline: Duration::from_secs(60), ..quick() };
+    let world = a.tool("charge", policy.clone(), World::new(move |_, _| Step::ActWhen(signal.clone())));
+    b.tool("charge", policy, World::new(|_, _| Step::Act("\"b\"")));
+    let on_threads: Vec<_> = (0..CALLS)
+        .map(|n| {
+            let (a, handle) = (a.clone(), tokio::runtime::Handle::current());
+            std::thread::spawn(move || handle.block_on(a.call(call(&n.to_string(), "{}"))))
+        })
+        .collect();
+    while world.at_once.load(Ordering::SeqCst) < CALLS {
+        tokio::task::yield_now().await;
+    }
+    // Longer than a lease that nobody extends.
+    tokio::time::sleep(LEASE * 3 / 2).await;
+    assert!(b.runtime.recover().await.unwrap().is_empty(), "nobody is lost");
+    go.notify_waiters();
+    for thread in on_threads {
+        let answer = tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+        assert_eq!((answer.status, answer.attempt), (Status::Success, 1));
+    }
+    assert_eq!((world.requests(), world.effects()), (CALLS, CALLS));
+}
+
 /// A claim of a retry that was never dispatched is given back. That an older attempt said meanwhile that it had done nothing does not make the retry forgotten: what
 /// was not to be tried again is not begun anew.
 #[tokio::test]
@@ -657,7 +725,7 @@ async fn a_late_not_done_does_not_make_a_waiting_retry_forgotten() {
     let probed = Entry::Probed { at: b.clock.now(), answer: Probed::DidNotHappen };
     let waiting = ledger.record(&effect, vec![probed], None).await.unwrap();
     let claim = ledger.claim(Attempt { number: 2, fence: Fence(waiting.version + 1) }, lease);
-    ledger.begin(&waiting, &claim, lease, Vec::new(), Vec::new()).await.unwrap();
+    ledger.begin(&waiting, &claim, lease, None, Vec::new()).await.unwrap();
     go.notify_one();
     while ledger.load(key).await.unwrap().late.is_empty() {
         tokio::task::yield_now().await;

@@ -209,7 +209,7 @@ async fn a_claim_is_given_back_only_if_it_is_the_very_one() {
     let attempt = Attempt { number: 1, fence: Fence(1) };
     let (unwritten, written) = (ledger.claim(attempt, lease), ledger.claim(attempt, lease));
     let absent = ledger.load(key).await.unwrap();
-    ledger.begin(&absent, &written, lease, vec![Entry::Opened(opened)], Vec::new()).await.unwrap();
+    ledger.begin(&absent, &written, lease, Some(Entry::Opened(opened)), Vec::new()).await.unwrap();
     let state = async || ledger.load(key).await.unwrap().state.word();
     ledger.release(key, &unwritten, "it could not be confirmed").await.unwrap();
     assert_eq!(state().await, "running");

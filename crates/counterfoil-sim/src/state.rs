@@ -83,6 +83,8 @@ pub struct Link {
     pub doomed: bool,
     /// Something was delivered to it.
     pub dirty: bool,
+    /// Appends of it that are on their way.
+    pub appending: u32,
     /// Cut off from the store until then.
     pub cut_until: Micros,
     pub paused: bool,
@@ -160,6 +162,7 @@ impl State {
             alive: true,
             doomed: false,
             dirty: true,
+            appending: 0,
             cut_until: 0,
             paused: false,
             slept: 0,

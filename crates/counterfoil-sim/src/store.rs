@@ -141,6 +141,10 @@ impl State {
             Fate::Delayed(lands, acknowledged) => {
                 let (tell, told) = oneshot::channel();
                 let batch = batch.clone();
+                self.lives[life].appending += 1;
+                if self.lives[life].appending > 1 {
+                    self.mark(Mark::TwoBatchesAway);
+                }
                 self.after(lands, move |state| {
                     let dead = !state.is_alive(life);
                     let answer = state.apply(life, &batch);
@@ -148,6 +152,7 @@ impl State {
                         state.mark(Mark::DeadMansAppend);
                     }
                     state.after(acknowledged, move |state| {
+                        state.lives[life].appending -= 1;
                         if tell.send(answer).is_ok() {
                             state.delivered(life);
                         }

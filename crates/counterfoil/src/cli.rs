@@ -26,7 +26,8 @@ Exit codes:
   5  in doubt: it may or may not have happened, and will not be run again on a guess
   6  pending: still running, or waiting for approval
   7  cancelled
-  8  drifted: the world, or a changed definition, no longer agrees with the record (`runs replay`, `effects verify`)";
+  8  drifted: the world, or a changed definition, no longer agrees with the record (`runs replay`, `effects verify`)
+  130  quit by a second Ctrl-C or SIGTERM; the first waits for what is under way";
 
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil", version, about = ABOUT, long_about = LONG_ABOUT, after_long_help = EXIT_CODES, propagate_version = true)]

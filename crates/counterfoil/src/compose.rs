@@ -103,8 +103,7 @@ pub async fn open_store(url: &str, volatile: Volatile) -> Result<Opened, Compose
     match scheme {
         "memory" if url == "memory:" => Ok(Opened::shared(Arc::new(Memory::default()), Kind::Memory)),
         "sqlite" => {
-            let path = &url["sqlite:".len()..];
-            let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+            let path = ledger_file(url).expect("it begins with sqlite:");
             let sqlite = Arc::new(Sqlite::open(path, Default::default())?);
             Ok(Opened { store: sqlite.clone(), graves: sqlite.clone(), workers_dir: Some(workers_dir(path)), kind: Kind::Sqlite(sqlite) })
         }
@@ -121,6 +120,12 @@ pub async fn open_store(url: &str, volatile: Volatile) -> Result<Opened, Compose
     }
 }
 
+/// Where an embedded ledger lies.
+pub fn ledger_file(url: &str) -> Option<&Path> {
+    let path = url.strip_prefix("sqlite:")?;
+    Some(Path::new(path.strip_prefix("//").unwrap_or(path)))
+}
+
 /// Beside the ledger: `counterfoil.db` → `counterfoil.db-workers/`.
 pub fn workers_dir(ledger: &Path) -> PathBuf {
     let mut name = ledger.as_os_str().to_owned();
@@ -128,19 +133,18 @@ pub fn workers_dir(ledger: &Path) -> PathBuf {
     name.into()
 }
 
-/// Redis flushes once for whatever it finds, and while it does another batch comes or goes. A third is no faster.
-const REDIS_BATCHES_AT_ONCE: usize = 2;
+/// Behind a network one batch is flushed while another comes or goes. A third is no faster.
+const BATCHES_AT_ONCE: usize = 2;
 
 /// A runtime on an opened store, as that store wants it.
 pub fn builder(opened: &Opened) -> Builder {
     let builder = Builder::new(opened.store.clone());
-    match &opened.kind {
-        Kind::Memory | Kind::Sqlite(_) => builder,
-        Kind::Postgres(postgres) => builder.clock(postgres.clock()).heard(postgres.heard()).gather_within(GATHER_WITHIN),
-        Kind::Redis(redis) => {
-            builder.clock(redis.clock()).heard(redis.heard()).gather_within(GATHER_WITHIN).batches_at_once(REDIS_BATCHES_AT_ONCE)
-        }
-    }
+    let builder = match &opened.kind {
+        Kind::Memory | Kind::Sqlite(_) => return builder,
+        Kind::Postgres(postgres) => builder.clock(postgres.clock()).heard(postgres.heard()),
+        Kind::Redis(redis) => builder.clock(redis.clock()).heard(redis.heard()),
+    };
+    builder.gather_within(GATHER_WITHIN).batches_at_once(BATCHES_AT_ONCE)
 }
 
 /// A runtime on an opened store, with the tools of a config. Must be called inside a Tokio runtime.

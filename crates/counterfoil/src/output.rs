@@ -164,9 +164,14 @@ pub fn answer(global: &Global, answer: &Answer) -> Exit {
         data(data_json);
     }
     let word = match (answer.status, answer.replayed) {
+        (Status::Success, true) if answer.outcome == "compensated" => {
+            "replayed: the recorded result of what was undone since; nothing was run".to_owned()
+        }
         (Status::Success, true) => "replayed: the recorded result; nothing was run".to_owned(),
         (Status::Success, false) => format!("done in {} ms (attempt {})", answer.duration_ms, answer.attempt.max(1)),
-        (Status::Error | Status::Timeout, _) if matches!(exit_of(answer), Exit::Refused | Exit::Usage) => {
+        (Status::Error | Status::Timeout, _)
+            if matches!(exit_of(answer), Exit::Refused | Exit::Usage) || exit_of(answer) == Exit::Broken && answer.attempt == 0 =>
+        {
             "refused: nothing was run".to_owned()
         }
         (Status::Error | Status::Timeout, true) => "failed (the recorded failure; nothing was run)".to_owned(),

@@ -52,7 +52,7 @@ impl Runtime {
         let pass = inner.gates.pass_at_once(&task.call.tenant, &tool.name, policy)?;
         let unsettled = inner.liveness.claiming();
         let claim = inner.ledger.claim(FIRST, policy.lease);
-        let before = vec![Entry::Opened(inner.opened(task))];
+        let before = vec![Entry::Opened(inner.opened(task, claim.at))];
         // That it is absent is looked at when it is written.
         let mut effect = Effect::absent(task.key);
         effect.veil = task.veil.clone();

@@ -69,7 +69,7 @@ impl Runtime {
         let (opened, effect) = match prepared.filter(|prepared| prepared.task.key == effect.key) {
             // Of an erased subject nothing is recorded, and nothing is run.
             Some(prepared) => match self.inner.veiled(&prepared.task, &effect).await? {
-                Ok(veiled) => (self.inner.opened(&prepared.task), veiled),
+                Ok(veiled) => (self.inner.opened(&prepared.task, now), veiled),
                 Err(_) => return Ok(true),
             },
             None => {

@@ -59,6 +59,8 @@ pub struct PostgresOptions {
     pub patience: Duration,
     /// How long making a connection may take, and so also how long opening waits for a server that says nothing.
     pub connect_max: Duration,
+    /// Connections for appends: so many may be on their way at once.
+    pub writers: usize,
     /// Connections for loads; each query carries all that wait.
     pub readers: usize,
     /// Take a server that may lose what it acknowledged (`fsync = off`).
@@ -76,6 +78,7 @@ impl Default for PostgresOptions {
             schema: "counterfoil".into(),
             patience: Duration::from_secs(5),
             connect_max: Duration::from_secs(10),
+            writers: 2,
             readers: 2,
             allow_volatile: false,
             listen: true,
@@ -132,7 +135,8 @@ impl Postgres {
         });
         let link = |limits: Limits| Link::start(common.clone(), limits);
         let listener = Arc::new(link(limits));
-        let writer = Writer::new(link(limits), Tell::start(listener.clone(), notifies));
+        let writers = (0..options.writers.max(1)).map(|_| link(limits));
+        let writer = Writer::new(writers, Tell::start(listener.clone(), notifies));
         let readers: Vec<Arc<Link>> = (0..options.readers.max(1)).map(|_| Arc::new(link(limits))).collect();
         let loads = Loads::start(&readers);
         let browser = link(browsing);
@@ -160,7 +164,9 @@ impl Postgres {
 
     async fn connected(&self, within: Duration) -> Result<(), StoreError> {
         let deadline = Instant::now() + within;
-        self.writer.link().session(deadline).await?;
+        for writer in self.writer.links() {
+            writer.session(deadline).await?;
+        }
         self.browser.session(deadline).await?;
         for reader in &self.readers {
             reader.session(deadline).await?;

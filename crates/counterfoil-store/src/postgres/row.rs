@@ -90,9 +90,10 @@ pub fn expected(write: &Write) -> i64 {
 }
 
 /// The arrays as rows `u`.
-pub const ARRAYS: &str = "unnest($1::bytea[], $2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int4[], $7::int2[], $8::bool[], \
-     $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::int2[]) \
-     AS u(stream, expected, at, due, expires, sum, kind, open, tenant, state, tool, run, body, place)";
+pub const ARRAYS: &str = "(SELECT unnest($1::bytea[]) AS stream, unnest($2::int8[]) AS expected, unnest($3::int8[]) AS at, \
+     unnest($4::int8[]) AS due, unnest($5::int8[]) AS expires, unnest($6::int4[]) AS sum, unnest($7::int2[]) AS kind, \
+     unnest($8::bool[]) AS open, unnest($9::text[]) AS tenant, unnest($10::text[]) AS state, unnest($11::text[]) AS tool, \
+     unnest($12::text[]) AS run, unnest($13::text[]) AS body, unnest($14::int2[]) AS place) AS u";
 
 fn checksum(stream: &StreamId, version: u64, at: i64, body: &str) -> i32 {
     let mut head = [0; 48];

@@ -19,6 +19,7 @@
 use std::time::{Duration, Instant};
 
 use counterfoil_core::StreamId;
+use futures_util::future::select_all;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row};
 
@@ -81,8 +82,13 @@ pub fn append_sql() -> String {
 }
 
 pub struct Writer {
-    link: Link,
+    lines: Vec<Line>,
     tell: Tell,
+}
+
+/// A connection for one append at a time.
+struct Line {
+    link: Link,
     /// Statements of two appends must not mix on the one connection.
     turn: tokio::sync::Mutex<()>,
 }
@@ -95,18 +101,44 @@ enum Failure {
 }
 
 impl Writer {
-    pub fn new(link: Link, tell: Tell) -> Self {
-        Self { link, tell, turn: tokio::sync::Mutex::new(()) }
+    /// As many links as appends may be on their way at once; one at least.
+    pub fn new(links: impl IntoIterator<Item = Link>, tell: Tell) -> Self {
+        let lines: Vec<Line> = links.into_iter().map(|link| Line { link, turn: tokio::sync::Mutex::new(()) }).collect();
+        assert!(!lines.is_empty(), "an append needs a connection");
+        Self { lines, tell }
     }
 
-    pub fn link(&self) -> &Link {
-        &self.link
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.lines.iter().map(|line| &line.link)
     }
 
     /// `batch` is not empty.
     pub async fn append(&self, batch: &Batch) -> Result<Position, AppendError> {
-        let deadline = self.link.deadline();
-        let _turn = self.turn.lock().await;
+        let deadline = self.lines[0].link.deadline();
+        // A connection that is being made again is waited for only where there is no other.
+        let up: Vec<&Line> = self.lines.iter().filter(|line| line.link.is_up()).collect();
+        let lines = if up.is_empty() { self.lines.iter().collect() } else { up };
+        let idle = lines.iter().find_map(|line| Some((*line, line.turn.try_lock().ok()?)));
+        let (line, _turn) = match idle {
+            Some(idle) => idle,
+            None => {
+                let turns = lines.iter().map(|line| Box::pin(async move { (*line, line.turn.lock().await) }));
+                select_all(turns).await.0
+            }
+        };
+        let appended = line.append(batch, deadline).await;
+        if !matches!(
+            &appended,
+            Err(AppendError::Conflict { .. } | AppendError::Store(StoreError::Unavailable { written: Written::No, .. }))
+        ) {
+            self.tell.tell(&batch.writes);
+        }
+        appended
+    }
+}
+
+impl Line {
+    async fn append(&self, batch: &Batch, deadline: Instant) -> Result<Position, AppendError> {
         let repeated = repeated(&batch.writes);
         if !repeated.is_empty() {
             let session = self.link.session(deadline).await?;
@@ -116,16 +148,8 @@ impl Writer {
         loop {
             let session = self.link.session(deadline).await?;
             match self.attempt(&session, batch).await {
-                Ok(position) => {
-                    self.tell.tell(&batch.writes);
-                    return Ok(position);
-                }
-                Err(Failure::Store(error)) => {
-                    if let StoreError::Unavailable { written: Written::Perhaps, .. } = error {
-                        self.tell.tell(&batch.writes);
-                    }
-                    return Err(error.into());
-                }
+                Ok(position) => return Ok(position),
+                Err(Failure::Store(error)) => return Err(error.into()),
                 Err(Failure::Met(error)) => {
                     let streams = self.moved(&session, batch, Vec::new()).await?;
                     if !streams.is_empty() {

@@ -87,10 +87,20 @@ pub fn check_place(path: &Path) -> Result<(), OpenError> {
     match path.metadata() {
         Ok(file) if file.is_dir() => Err(io("this is a directory; name a file in it".into())),
         Ok(file) if no_write_bits(&file) => Err(read_only("the file is read-only")),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Ok(_) => writable(path, "this user may not write the file").map_err(read_only),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            writable(parent, "this user may not make a file in its directory").map_err(read_only)
+        }
         Err(error) => Err(io(error.to_string())),
     }
+}
+
+/// `otherwise`: why not, where it is a matter of rights.
+fn writable(path: &Path, otherwise: &'static str) -> Result<(), &'static str> {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).map_err(|error| match error {
+        rustix::io::Errno::ROFS => "its file system is read-only",
+        _ => otherwise,
+    })
 }
 
 /// Nobody may write it. Root could all the same, but whoever took the bits away meant it.

@@ -122,7 +122,7 @@ async fn commits_are_synchronous_whatever_the_servers_default() {
     append(&store, vec![write(1, 0)]).await.expect("a new stream");
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'counterfoil'";
     let sessions: i64 = server.client().await.query_one(sql, &[]).await.expect("a list").get(0);
-    assert_eq!(sessions, 5, "a writer, two readers, one to browse, one that listens");
+    assert_eq!(sessions, 6, "two writers, two readers, one to browse, one that listens");
 }
 
 /// A crash, or an engine whose DDL is not transactional, may leave a schema half made.

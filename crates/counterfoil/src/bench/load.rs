@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
-use counterfoil::compose::{self, Opened};
+use anyhow::ensure;
+use counterfoil::compose::{self, Opened, Volatile};
 use counterfoil_core::ids::CallKey;
 use counterfoil_core::{Call, Caller, CanonicalJson, EffectKey, Policy, Tenant, ToolName};
 use counterfoil_runtime::{FnTool, Invocation, Receipts, Registered, Runtime, Status};
+use counterfoil_store::Position;
 
 /// Callers while filling.
 const FILL_CALLERS: usize = 1024;
 /// A caller yields after this many replays, as a server's task would.
 const REPLAYS_PER_TURN: u32 = 64;
+/// More than one effect leaves.
+const RECORDS_MAX: usize = 100;
 
 pub struct Load {
     runtime: Runtime,
@@ -53,16 +56,13 @@ impl Tally {
 
 impl Load {
     pub async fn new(opened: &Opened, receipts: Receipts) -> anyhow::Result<Self> {
-        let runtime = compose::builder(opened).receipts(receipts).build()?;
-        let noop = FnTool::new(|call: Invocation| async move { Ok(result(&call.key)) });
-        runtime.register(Registered::new(ToolName::new("bench")?, noop, Policy::default()));
-        // Each benchmark has keys of its own, also on a ledger that another one filled.
+        let runtime = runtime(opened, receipts)?;
+        // Each benchmark has keys of its own, also on a ledger that another one fills.
         let first = u64::from(std::process::id()) << 40;
-        let load = Self { runtime, next: Arc::new(AtomicU64::new(first)), first, bytes_per_append: 0 };
-        let before = load.stored_bytes().await?;
-        one(&load.runtime, load.next.fetch_add(1, Ordering::Relaxed)).await?;
-        let stored = load.stored_bytes().await?.checked_sub(before).context("the ledger shrank")?;
-        Ok(Self { bytes_per_append: stored / 2, ..load })
+        let bytes_per_append = stored_bytes(receipts, first).await? / 2;
+        // Whatever is done once is not measured.
+        one(&runtime, first).await?;
+        Ok(Self { runtime, next: Arc::new(AtomicU64::new(first + 1)), first, bytes_per_append })
     }
 
     /// What the ledger stores for one effect, halved: the raw file writes as much in as many appends.
@@ -73,17 +73,6 @@ impl Load {
     /// Effects made by this load.
     pub fn made(&self) -> u64 {
         self.next.load(Ordering::Relaxed) - self.first
-    }
-
-    async fn stored_bytes(&self) -> anyhow::Result<usize> {
-        let mut after = Default::default();
-        let mut bytes = 0;
-        loop {
-            let page = self.runtime.ledger().tail(after, 1000).await?;
-            let Some(last) = page.last() else { return Ok(bytes) };
-            after = last.record.position;
-            bytes += page.iter().map(|r| r.record.body.len() + 32).sum::<usize>();
-        }
     }
 
     pub async fn fill(&self, count: u64, progress: impl Fn(u64)) -> anyhow::Result<()> {
@@ -174,6 +163,21 @@ impl Load {
         }
         Ok(hits as f64 / started.elapsed().as_secs_f64())
     }
+}
+
+fn runtime(opened: &Opened, receipts: Receipts) -> anyhow::Result<Runtime> {
+    let runtime = compose::builder(opened).receipts(receipts).build()?;
+    let noop = FnTool::new(|call: Invocation| async move { Ok(result(&call.key)) });
+    runtime.register(Registered::new(ToolName::new("bench")?, noop, Policy::default()));
+    Ok(runtime)
+}
+
+/// What a ledger stores for one effect. Read off one that holds nothing else: the one that is measured may be large, and others may write to it.
+async fn stored_bytes(receipts: Receipts, n: u64) -> anyhow::Result<usize> {
+    let runtime = runtime(&compose::open_store("memory:", Volatile::Allowed).await?, receipts)?;
+    one(&runtime, n).await?;
+    let records = runtime.ledger().tail(Position::default(), RECORDS_MAX).await?;
+    Ok(records.iter().map(|r| r.record.body.len() + 32).sum())
 }
 
 async fn one(runtime: &Runtime, n: u64) -> anyhow::Result<()> {

@@ -11,8 +11,8 @@ use counterfoil_runtime::config::units::duration;
 use counterfoil_store::StoreError;
 
 use super::call::name;
-use super::house::{config, open_store, open_store_at};
-use super::store::stop_on_signal;
+use super::house::{config, exists, open_store, open_store_at};
+use super::signals::Signals;
 use crate::cli::{ArchiveArgs, ArchiveCommand, ArchiveMakeArgs, Global};
 use crate::output::{self, Exit, Refused};
 
@@ -35,8 +35,9 @@ async fn make(global: &Global, args: &ArchiveMakeArgs) -> anyhow::Result<Exit> {
     let now = Timestamp(jiff::Timestamp::now().as_microsecond());
     let before = before(&args.before, now)?;
     let config = config(global)?;
+    exists(&config.store)?;
     let opened = open_store(&config).await?;
-    let stop = stop_on_signal()?;
+    let stop = Signals::new()?.stop();
     let wanted = Wanted { tenant: config.tenant.clone(), before, file: args.output.clone(), by: args.by.clone(), now };
     let mut shown = Instant::now();
     let told = |progress| {
@@ -126,7 +127,7 @@ async fn restore(global: &Global, file: &Path, into: &str, run: Option<&str>) ->
     let run: Option<RunId> = run.map(|run| name("--run", run)).transpose()?;
     let config = config(global)?;
     let opened = open_store_at(into, &config).await?;
-    let stop = stop_on_signal()?;
+    let stop = Signals::new()?.stop();
     let told = |_| if stop.load(Ordering::SeqCst) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let restored = archive::restore(file, &*opened.store, run.as_ref(), told).await.map_err(|error| {
         let (exit, code) = match &error {

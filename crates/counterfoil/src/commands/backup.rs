@@ -3,7 +3,7 @@
 use counterfoil_store::StoreError;
 use counterfoil_store::sqlite::{BackupError, Progress};
 
-use super::house::{config, open_store};
+use super::house::{config, exists, open_store};
 use crate::cli::{BackupArgs, Global};
 use crate::output::{self, Exit, Refused};
 
@@ -12,6 +12,7 @@ const TENTHS: u64 = 10;
 
 pub async fn run(global: &Global, args: &BackupArgs) -> anyhow::Result<Exit> {
     let config = config(global)?;
+    exists(&config.store)?;
     let opened = open_store(&config).await?;
     let Some(sqlite) = opened.sqlite().cloned() else {
         let message = "this ledger is not a file of this program: back it up with the tools of its database, or with `counterfoil store copy`; nothing was copied";

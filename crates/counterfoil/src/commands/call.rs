@@ -10,11 +10,13 @@ use counterfoil_core::{Call, Caller, RunId, StepPath, ToolName};
 use counterfoil_runtime::{CallContext, Status};
 
 use super::house::House;
+use super::signals::Signals;
 use crate::cli::{CallArgs, Global};
 use crate::output::{self, Exit, Refused};
 
 /// How long a call that met a busy or full ledger waits to bring its report in before the process ends.
-const REPORTS_WAIT: Duration = Duration::from_secs(5);
+const REPORTS_WAIT: Duration = Duration::from_secs(15);
+const WAITING: &str = "waiting for the call to end, so that its answer is recorded; a second signal quits at once, and may leave a doubt";
 
 pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
     // What was typed is checked before the ledger is even opened: a mistake leaves no trace.
@@ -30,15 +32,32 @@ pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
     let call = Call { tenant: house.config.tenant.clone(), caller, tool, args: canonical, key, run, step, ordinal: args.ordinal };
     let variable = |name| std::env::var(name).ok();
     let context = CallContext::from_w3c(variable("TRACEPARENT").as_deref(), variable("TRACESTATE").as_deref());
+    tokio::spawn(Signals::new()?.first(WAITING));
     let answer = house.runtime.call_in(context.clone(), call.clone()).await;
-    if answer.error.as_ref().is_some_and(|e| e.code == "store_unavailable")
-        && house.runtime.reports_in(REPORTS_WAIT).await
-        && answer.status == Status::InDoubt
-    {
+    if answer.error.as_ref().is_none_or(|e| e.code != "store_unavailable") {
+        return Ok(output::answer(global, &answer));
+    }
+    let say = |line: &str| {
+        if !global.json {
+            output::note(line);
+        }
+    };
+    let mut recorded = house.runtime.reports_in(Duration::ZERO).await;
+    if !recorded {
+        say(&format!("the tool has ended, and the ledger does not take it: trying for {} s", REPORTS_WAIT.as_secs()));
+        recorded = house.runtime.reports_in(REPORTS_WAIT).await;
+    }
+    if recorded && answer.status == Status::InDoubt {
         // What the tool said is in the ledger after all: the same call is now answered from it.
         return Ok(output::answer(global, &house.runtime.call_in(context, call).await));
     }
-    Ok(output::answer(global, &answer))
+    let exit = output::answer(global, &answer);
+    if let (false, Some(effect)) = (recorded, answer.effect) {
+        // Nobody is shown an answer that is not durable, and it is gone with this process.
+        say("  what the tool said is lost: when the ledger is back, find out in the world whether it happened, and say so:");
+        say(&format!("  counterfoil effects resolve {effect} --happened [--result JSON] | --did-not-happen"));
+    }
+    Ok(exit)
 }
 
 pub fn name<K: Kind>(flag: &str, text: &str) -> anyhow::Result<Name<K>> {

@@ -1,5 +1,6 @@
 //! `counterfoil doctor`: is everything in order, and if not, what to do.
 
+use std::path::Path;
 use std::time::Instant;
 
 use counterfoil::compose::{self, Kind, Volatile};
@@ -9,6 +10,9 @@ use counterfoil_store::{Query, postgres};
 use super::house;
 use crate::cli::Global;
 use crate::output::{self, Exit};
+
+/// Less than this is soon gone: the log beside the ledger alone grows to some tens of them.
+const FREE_MIB_MIN: u64 = 64;
 
 struct Finding {
     good: bool,
@@ -46,6 +50,19 @@ async fn look(global: &Global) -> Vec<Finding> {
         .map_or_else(|| "none; defaults are used (`counterfoil init` writes one)".to_owned(), |p| p.display().to_string());
     add(true, "config", named);
     add(true, "mode", format!("{:?}", config.mode).to_lowercase());
+    if house::exists(&config.store).is_err() {
+        add(true, "ledger", format!("{}: none yet; the first call makes it", config.store));
+        return findings;
+    }
+    if let Some(file) = compose::ledger_file(&config.store) {
+        match free_mib(file) {
+            Ok(free) if free < FREE_MIB_MIN => {
+                add(false, "disk", format!("{free} MiB left for {}: calls are refused when nothing is; make room", file.display()));
+            }
+            Ok(free) => add(true, "disk", format!("{free} MiB left")),
+            Err(error) => add(false, "disk", format!("{}: {error}", file.display())),
+        }
+    }
     let started = Instant::now();
     let opened = match compose::open_store(&config.store, Volatile::of(&config)).await {
         Ok(opened) => opened,
@@ -88,7 +105,12 @@ async fn look(global: &Global) -> Vec<Finding> {
                     states[0],
                     states[0]
                 );
-                add(!good_if_none, what, text);
+                // Its worker has not been heard of for longer than its lease.
+                let silent = page.found.iter().filter(|f| f.summary.due.is_some_and(|due| due <= runtime.now())).count();
+                match what {
+                    "running" if silent > 0 => add(false, what, format!("{text}; {silent} of lost workers: counterfoil recover")),
+                    _ => add(!good_if_none, what, text),
+                }
             }
             Err(error) => add(false, what, error.to_string()),
         }
@@ -98,6 +120,12 @@ async fn look(global: &Global) -> Vec<Finding> {
         Err(error) => add(false, "receipts", error.to_string()),
     }
     findings
+}
+
+/// What this program may still write beside the ledger.
+fn free_mib(ledger: &Path) -> std::io::Result<u64> {
+    let disk = rustix::fs::statvfs(ledger)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize) >> 20)
 }
 
 /// The store, never with its password.

@@ -24,7 +24,7 @@ pub async fn run(global: &Global, args: &EffectsArgs) -> anyhow::Result<Exit> {
     if let EffectsCommand::List(list_args) = &args.command {
         return list(global, list_args).await;
     }
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     match &args.command {
         EffectsCommand::List(_) => unreachable!("answered above"),
         EffectsCommand::Show { key } => show(global, &house, key).await,
@@ -46,7 +46,12 @@ pub async fn run(global: &Global, args: &EffectsArgs) -> anyhow::Result<Exit> {
         }
         EffectsCommand::Cancel(args) => {
             let (key, operator) = target(&house, args).await?;
-            changed(global, house.runtime.cancel(key, &operator).await)
+            let running = house.runtime.effect(key).await.is_ok_and(|effect| matches!(effect.state, State::Running(_)));
+            let exit = changed(global, house.runtime.cancel(key, &operator).await)?;
+            if running && !global.json {
+                output::note("  its tool was at work and is told to stop; what it does all the same is kept: counterfoil effects show");
+            }
+            Ok(exit)
         }
         EffectsCommand::Deny(args) => {
             let (key, operator) = target(&house, args).await?;
@@ -60,7 +65,7 @@ async fn list(global: &Global, args: &ListArgs) -> anyhow::Result<Exit> {
     let tool = args.tool.as_deref().map(ToolName::new).transpose().map_err(|e| Refused::usage("invalid_name", format!("--tool: {e}")))?;
     let run = args.run.as_deref().map(RunId::new).transpose().map_err(|e| Refused::usage("invalid_name", format!("--run: {e}")))?;
     let age = args.older_than.as_deref().map(parse_age).transpose()?;
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let now = house.runtime.now();
     let query = Query {
         states,

@@ -9,7 +9,7 @@ use counterfoil_runtime::ledger::LedgerError;
 use counterfoil_runtime::shown;
 use serde_json::json;
 
-use super::house::{config, open_store};
+use super::house::{config, exists, open_store};
 use crate::cli::{EraseArgs, Global};
 use crate::output::{self, Exit, Refused};
 
@@ -18,6 +18,7 @@ pub async fn run(global: &Global, args: &EraseArgs) -> anyhow::Result<Exit> {
         return Err(Refused::usage("not_confirmed", "an erasure cannot be taken back: add --yes; nothing was changed"));
     }
     let config = config(global)?;
+    exists(&config.store)?;
     let opened = open_store(&config).await?;
     let at = Timestamp(jiff::Timestamp::now().as_microsecond());
     let erased = Erased { at, by: args.who.by.clone(), why: args.who.why.clone() };

@@ -20,6 +20,24 @@ impl House {
         let (runtime, _) = open(&config).await?;
         Ok(Self { config, runtime })
     }
+
+    /// For what looks at a ledger, and needs one.
+    pub async fn standing(global: &Global) -> anyhow::Result<Self> {
+        exists(&config(global)?.store)?;
+        Self::open(global).await
+    }
+}
+
+/// A file that is not there would be made, and found empty: a mistyped name would look as if all were well.
+pub fn exists(url: &str) -> anyhow::Result<()> {
+    match compose::ledger_file(url) {
+        Some(file) if !file.exists() => {
+            let file = file.display();
+            let message = format!("there is no ledger {file}: the first call makes one; nothing was changed");
+            Err(Refused::usage("store_absent", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The runtime of a config, and its store.

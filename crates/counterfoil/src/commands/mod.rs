@@ -21,6 +21,7 @@ pub mod run;
 pub mod runs;
 pub mod schedules;
 pub mod serve;
+pub mod signals;
 pub mod store;
 pub mod tokens;
 pub mod tools;

@@ -8,7 +8,7 @@ use crate::cli::Global;
 use crate::output::{self, Exit};
 
 pub async fn run(global: &Global) -> anyhow::Result<Exit> {
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let recovered = house.runtime.recover().await?;
     let ticked = house.runtime.tick_due().await.map_err(super::run::refused)?;
     let driven = house.runtime.drive_due().await.map_err(super::run::refused)?;

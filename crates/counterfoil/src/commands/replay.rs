@@ -16,7 +16,7 @@ use crate::output::{self, Exit};
 pub async fn run(global: &Global, run: &str, workflow: Option<&Path>) -> anyhow::Result<Exit> {
     let run: RunId = name("RUN", run)?;
     let workflow = workflow.map(Workflow::load).transpose().map_err(config_refused)?;
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let view = house.runtime.replay_run(&house.config.tenant, &run, workflow.as_ref()).await.map_err(refused)?;
     match global.json {
         true => output::json(&view),

@@ -26,7 +26,7 @@ pub async fn run(global: &Global, args: &RunsArgs) -> anyhow::Result<Exit> {
         RunsCommand::Watch { run } => watch(global, run).await,
         RunsCommand::Resume { run } => {
             let run: RunId = name("RUN", run)?;
-            let house = House::open(global).await?;
+            let house = House::standing(global).await?;
             match house.runtime.resume_run(&house.config.tenant, &run).await {
                 // One that has ended is shown as it ended.
                 Ok(()) | Err(RunError::WrongState { .. }) => {}
@@ -37,13 +37,13 @@ pub async fn run(global: &Global, args: &RunsArgs) -> anyhow::Result<Exit> {
         RunsCommand::Replay { run, workflow } => super::replay::run(global, run, workflow.as_deref()).await,
         RunsCommand::Confirm(args) => {
             let run: RunId = name("RUN", &args.run)?;
-            let house = House::open(global).await?;
+            let house = House::standing(global).await?;
             let heard = house.runtime.decide_confirm(&house.config.tenant, &run, args.accept, &operator(&args.go.who)).await;
             go_on(global, &house, run, heard, &args.go).await
         }
         RunsCommand::Cancel(args) => {
             let (run, step) = (name("RUN", &args.run)?, args.step.as_deref().map(|s| name("--step", s)).transpose()?);
-            let house = House::open(global).await?;
+            let house = House::standing(global).await?;
             let cancel = Cancelling { step, undo: args.undo, by: args.go.who.by.clone(), why: args.go.who.why.clone() };
             let heard = house.runtime.cancel_run(&house.config.tenant, &run, cancel).await;
             go_on(global, &house, run, heard, &args.go).await
@@ -51,14 +51,14 @@ pub async fn run(global: &Global, args: &RunsArgs) -> anyhow::Result<Exit> {
         RunsCommand::Undo(args) => {
             let (run, from): (RunId, Option<StepPath>) =
                 (name("RUN", &args.run)?, args.from.as_deref().map(|s| name("--from", s)).transpose()?);
-            let house = House::open(global).await?;
+            let house = House::standing(global).await?;
             let heard = house.runtime.undo_run(&house.config.tenant, &run, from.as_ref(), &operator(&args.go.who)).await;
             let exit = go_on(global, &house, run.clone(), heard, &args.go).await?;
             undone(&house, &run, exit).await
         }
         RunsCommand::Skip(args) => {
             let (run, step) = step_of(args)?;
-            let house = House::open(global).await?;
+            let house = House::standing(global).await?;
             let heard = house.runtime.skip_undo(&house.config.tenant, &run, &step, &operator(&args.go.who)).await;
             let exit = go_on(global, &house, run.clone(), heard, &args.go).await?;
             undone(&house, &run, exit).await
@@ -69,7 +69,7 @@ pub async fn run(global: &Global, args: &RunsArgs) -> anyhow::Result<Exit> {
         RunsCommand::Fork(args) => {
             let (run, at): (RunId, StepPath) = (name("RUN", &args.run)?, name("--at", &args.at)?);
             let new: Option<RunId> = args.new.as_deref().map(|r| name("--as", r)).transpose()?;
-            let house = House::open(global).await?;
+            let house = House::standing(global).await?;
             let new = match new {
                 Some(new) => new,
                 None => name("--as", &house.runtime.execution_id())?,
@@ -95,7 +95,7 @@ async fn undone(house: &House, run: &RunId, exit: Exit) -> anyhow::Result<Exit> 
 
 async fn answer(global: &Global, args: &RunsStepArgs, approved: bool) -> anyhow::Result<Exit> {
     let (run, step) = step_of(args)?;
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let heard = house.runtime.answer_step(&house.config.tenant, &run, &step, approved, &operator(&args.go.who)).await;
     go_on(global, &house, run, heard, &args.go).await
 }
@@ -104,7 +104,7 @@ async fn signal(global: &Global, args: &RunsSignalArgs) -> anyhow::Result<Exit> 
     let run: RunId = name("RUN", &args.run)?;
     let payload = read_json("--payload", &args.payload)?;
     let payload = Json::parse(&payload).map_err(|e| Refused::usage("invalid_signal", format!("--payload: {e}; nothing was sent")))?;
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let id = args.id.clone().unwrap_or_else(|| house.runtime.execution_id());
     let signal = Signal { id, name: args.name.clone(), correlation: args.correlation.clone(), payload, by: args.go.who.by.clone() };
     let heard = house.runtime.signal_run(&house.config.tenant, &run, signal).await;
@@ -146,7 +146,7 @@ async fn list(global: &Global, args: &RunsListArgs) -> anyhow::Result<Exit> {
         word.ok_or_else(|| Refused::usage("invalid_state", format!("--state {text:?}: there is no such state; there are {states}")))
     };
     let states = args.state.iter().map(known).collect::<anyhow::Result<Vec<_>>>()?;
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let query = Query {
         kind: StreamKind::Run,
         states,
@@ -185,7 +185,7 @@ async fn show(global: &Global, run: &str, entries: bool, entry: Option<&str>) ->
         })
     };
     let only = entry.map(named).transpose()?;
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let tenant = &house.config.tenant;
     if entries || only.is_some() {
         let entries = house.runtime.run_entries(tenant, &run, only).await.map_err(refused)?;
@@ -207,7 +207,7 @@ async fn show(global: &Global, run: &str, entries: bool, entry: Option<&str>) ->
 
 async fn watch(global: &Global, run: &str) -> anyhow::Result<Exit> {
     let run: RunId = name("RUN", run)?;
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let tenant = &house.config.tenant;
     let mut progress = Progress::new(global);
     loop {

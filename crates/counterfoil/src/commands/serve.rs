@@ -22,8 +22,8 @@ use counterfoil_server::who::{Access, Who};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::signals::Signals;
 use super::{house, keys};
 use crate::cli::{Global, ServeArgs};
 use crate::output::{self, Exit, Refused};
@@ -75,7 +75,7 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     })?;
     let address = listener.local_addr().context("the listener has an address")?;
     let guard = Guard { hosts: Hosts(args.host.clone()), access };
-    let signals = Signals::new().context("signals cannot be watched")?;
+    let signals = Signals::new()?;
     let recovering = runtime.recover_forever(RECOVER_EVERY);
     let pruning = tokio::spawn(prune_forever(runtime.clone()));
     let tidying = tokio::spawn(upkeep(metrics.clone()));
@@ -86,7 +86,7 @@ pub async fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<Exit> {
     let grace = Duration::from_secs(args.grace);
     // Before anybody can see that it stops.
     let stop = async {
-        let told = signals.first().await;
+        let told = signals.first("finishing what is under way; a second signal quits at once").await;
         runtime.begin_no_steps();
         told
     };
@@ -214,34 +214,6 @@ async fn seal_forever(sealer: Arc<Sealer>) {
             }
             Err(_) => {}
         }
-    }
-}
-
-/// The first asks to finish, the second quits.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
-    async fn first(mut self) {
-        self.next().await;
-        output::note("finishing what is under way; a second signal quits at once");
-        tokio::spawn(async move {
-            self.next().await;
-            std::process::exit(130);
-        });
     }
 }
 

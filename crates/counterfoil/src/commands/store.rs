@@ -1,9 +1,7 @@
 //! `counterfoil store`: a whole ledger, copied to another store or checked.
 
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use counterfoil::check::log::Against;
@@ -12,8 +10,9 @@ use counterfoil::compose::Opened;
 use counterfoil_store::StoreError;
 use counterfoil_store::copy::{self, CopyError, Phase, Progress, Side};
 
-use super::house::{config, open_store_at};
+use super::house::{config, exists, open_store_at};
 use super::receipts::{head as read_head, public_keys};
+use super::signals::Signals;
 use crate::cli::{Global, StoreArgs, StoreCommand};
 use crate::output::{self, Exit, Refused};
 
@@ -38,7 +37,7 @@ async fn copy(global: &Global, from: &str, to: &str) -> anyhow::Result<Exit> {
     if source_label == target_label {
         return Err(Refused::usage("store_same", format!("{source_label} is both source and target; nothing was changed")));
     }
-    let stop = stop_on_signal()?;
+    let stop = Signals::new()?.stop();
     let started = Instant::now();
     let mut tenths = Tenths::new(global.json);
     let told = |progress: Progress| {
@@ -72,38 +71,6 @@ async fn copy(global: &Global, from: &str, to: &str) -> anyhow::Result<Exit> {
 
 fn side(opened: &Opened) -> Side<'_> {
     Side { store: &*opened.store, graves: &*opened.graves }
-}
-
-/// A file that is not there would be made, and found empty.
-pub fn exists(url: &str) -> anyhow::Result<()> {
-    let file = url.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path));
-    match file {
-        Some(file) if !Path::new(file).exists() => {
-            Err(Refused::usage("store_absent", format!("{file}: there is no such file; nothing was changed")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Set by the first Ctrl-C or SIGTERM; the second quits at once, which does no harm either.
-pub fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = stop.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            if asked.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
-            }
-            output::note("stopping after this step");
-        }
-    });
-    Ok(stop)
 }
 
 /// A line for each tenth of each phase.

@@ -1,9 +1,10 @@
-//! D. Kills at each point of a call's life. "Kill" is SIGKILL: nothing is tidied up.
+//! D. Kills at each point of a call's life. "Kill" is SIGKILL: nothing is tidied up. And Ctrl-C, which is no kill.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::Stdio;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::lab::{EXIT_DONE, EXIT_REFUSED, Lab, Run, World, charge, tool};
@@ -111,6 +112,69 @@ fn a_33_kill_after_the_world_acted() {
     assert_eq!(lab.world.seen("/charge").arrived, 1);
     let twice = lab.json(&["effects", "resolve", &effect, "--did-not-happen"]).error(EXIT_REFUSED, "wrong_state");
     assert!(twice.text("/error/message").contains("is done"), "{twice:?}");
+}
+
+#[test]
+fn doctor_sees_the_claim_of_a_lost_worker() {
+    let lab = Lab::charging("lease: 1s");
+    kill_after_the_world_acted(&lab);
+    // Until its lease has run out it might be another machine's.
+    let lost = crate::workers::until("the doctor sees it", || {
+        let doctor = lab.json(&["doctor"]);
+        let findings = doctor.at("/findings");
+        findings.as_array().expect("a list").iter().find(|f| f["what"] == "running" && f["ok"] == false).cloned()
+    });
+    assert!(lost["text"].as_str().expect("a text").contains("1 of lost workers: counterfoil recover"), "{lost}");
+}
+
+#[test]
+fn who_cancels_a_running_effect_is_told_that_it_may_still_act() {
+    let lab = Lab::charging("");
+    lab.world.then("/charge", json!({ "after": true }));
+    let call = lab.call_begins("charge", "{}", "k");
+    lab.world.wait_holding("/charge", 1);
+    let running = lab.listed("running");
+    let effect = running[0]["effect"].as_str().expect("a key");
+    let told = lab.run(&["effects", "cancel", effect, "--by", "ada"]);
+    assert!(told.code == EXIT_DONE && told.stderr.contains("its tool was at work"), "{told:?}");
+    lab.world.release("/charge");
+    drop(call);
+    let again = lab.run(&["effects", "cancel", effect, "--by", "ada"]);
+    assert!(!again.stderr.contains("its tool was at work"), "{again:?}");
+}
+
+/// Begins a call and, when the world has acted and holds the answer back, presses Ctrl-C; back when it was heard.
+fn interrupted_after_the_world_acted(lab: &Lab) -> Process {
+    lab.world.then("/charge", json!({ "after": true }));
+    let mut call = lab.call_begins("charge", "{}", "k");
+    lab.world.wait_holding("/charge", 1);
+    call.signal(Signal::INT);
+    let mut told = String::new();
+    BufReader::new(call.child.stderr.as_mut().expect("a pipe")).read_line(&mut told).expect("text");
+    assert!(told.starts_with("waiting for the call to end"), "{told}");
+    call
+}
+
+#[test]
+fn ctrl_c_waits_for_the_answer() {
+    let lab = Lab::charging("");
+    let call = interrupted_after_the_world_acted(&lab);
+    lab.world.release("/charge");
+    let done = Run::ended(call).done();
+    assert_eq!(lab.call("charge", "{}", "k").replayed().at("/data"), done.at("/data"));
+    assert_eq!(lab.world.acted("/charge"), 1);
+}
+
+#[test]
+fn a_second_ctrl_c_quits_and_leaves_a_doubt() {
+    let lab = Lab::charging("");
+    let call = interrupted_after_the_world_acted(&lab);
+    call.signal(Signal::INT);
+    let quit = Run::ended(call);
+    assert_eq!((quit.code, quit.stdout.as_str()), (130, ""));
+    lab.world.release("/charge");
+    lab.call("charge", "{}", "k").in_doubt();
+    assert_eq!(lab.world.acted("/charge"), 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use counterfoil::prelude::*;
@@ -16,8 +16,8 @@ use counterfoil_store::sqlite::Sqlite;
 use counterfoil_store::{Batch, Store, Version, Write as StoreWrite};
 use serde_json::{Value, json};
 
-use crate::lab::{EXIT_BROKEN, EXIT_DONE, EXIT_USAGE, Lab, Run, all_at_once, charge, library_call};
-use crate::parts::Part;
+use crate::lab::{EXIT_BROKEN, EXIT_DONE, EXIT_IN_DOUBT, EXIT_USAGE, Lab, Run, all_at_once, charge, library_call};
+use crate::parts::{Part, Process};
 use crate::worker::CONFIG;
 
 /// A call whose process was killed after it was answered: its log is still beside the ledger.
@@ -127,6 +127,11 @@ fn a_37_a_full_disk_refuses_and_loses_nothing() {
     let message = refused.text("/error/message");
     assert!(message.contains("full") && message.to_lowercase().contains("nothing was run"), "{message}");
     assert_eq!(lab.world.seen("/charge").arrived, 1, "no durable claim, no effect");
+    let told = lab.run(&["call", "charge", "--key", "k2"]).stderr;
+    assert!(told.contains("full") && told.contains("nothing was run"), "{told}");
+    let doctor = lab.json(&["doctor"]);
+    let disk = doctor.at("/findings").as_array().expect("a list").iter().find(|f| f["what"] == "disk").cloned();
+    assert_eq!((doctor.code, disk.map(|f| f["ok"].clone())), (EXIT_BROKEN, Some(json!(false))), "{doctor:?}");
     std::fs::remove_file(ballast).unwrap();
     assert_eq!(lab.call("charge", "{}", "k1").replayed().at("/data"), first.at("/data"));
     lab.call("charge", "{}", "k2").done();
@@ -185,6 +190,24 @@ fn a_37_an_outcome_that_cannot_be_recorded_is_a_doubt() {
     assert!(run.text("/error/message").contains("could not be recorded"), "{run:?}");
     std::fs::remove_file(ballast).unwrap();
     lab.call("charge", "{}", "k").in_doubt();
+    assert_eq!(lab.world.seen("/charge").arrived, 1);
+}
+
+#[test]
+fn a_37_who_reads_is_told_what_is_lost_and_what_to_do() {
+    let lab = Lab::new(&on_disk(""));
+    let Some(disk) = Disk::mount(lab.path("disk"), "2m") else { return };
+    lab.world.then("/charge", json!({ "after": true, "body": json!({ "text": "x".repeat(100_000) }).to_string() }));
+    let mut command = lab.command(&["call", "charge", "--key", "k"]);
+    let call = Process::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    lab.world.wait_holding("/charge", 1);
+    disk.fill();
+    lab.world.release("/charge");
+    let told = Run::ended(call);
+    assert_eq!((told.code, told.stdout.as_str()), (EXIT_IN_DOUBT, ""), "nobody is shown what is not durable");
+    for part in ["the ledger does not take it", "IN DOUBT", "what the tool said is lost", "counterfoil effects resolve "] {
+        assert!(told.stderr.contains(part), "says nothing of {part:?}: {}", told.stderr);
+    }
     assert_eq!(lab.world.seen("/charge").arrived, 1);
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::lab::{EXIT_CANCELLED, EXIT_DONE, EXIT_FAILED, EXIT_IN_DOUBT, EXIT_PENDING, EXIT_REFUSED, Lab};
+use crate::lab::{EXIT_CANCELLED, EXIT_DONE, EXIT_FAILED, EXIT_IN_DOUBT, EXIT_PENDING, EXIT_REFUSED, EXIT_USAGE, Lab};
 
 const CONFIG: &str = r#"
 tools:
@@ -100,6 +100,9 @@ fn people_read_tables_and_short_stories() {
     let show = lab.run(&["effects", "show", words(&inbox.stdout, 1)[0]]);
     assert!(show.stdout.contains("     state  in_doubt\n") && show.stdout.contains("   history\n"), "{}", show.stdout);
     assert_eq!(lab.run(&["receipts", "verify"]).stdout, "1 receipt, every link holds\n");
+    lab.run(&["effects", "undo", effect, "--by", "ada"]);
+    let undone = lab.run(&["call", "charge", "--key", "k"]).stderr;
+    assert!(undone.starts_with("replayed: the recorded result of what was undone since"), "{undone}");
     let help = lab.run(&["--help"]).stdout;
     for line in ["0  done (or replayed)", "3  refused: nothing was run", "5  in doubt", "7  cancelled"] {
         assert!(help.contains(line), "{help}");
@@ -107,6 +110,30 @@ fn people_read_tables_and_short_stories() {
     let refused = lab.run(&["call", "charge", "--args", r#"{"other":1}"#, "--key", "k"]);
     assert_eq!((refused.code, refused.stderr.lines().next()), (EXIT_REFUSED, Some("refused: nothing was run")));
     assert_eq!(lab.world.acted("/charge"), 1);
+}
+
+/// With a mistyped name an empty ledger would look as if nothing were in doubt.
+#[test]
+fn what_looks_at_a_ledger_makes_none() {
+    let lab = Lab::new(CONFIG);
+    let shown = ["effects", "show", "00000000"];
+    let archive = ["archive", "--before", "30d", "-o", "old.gz"];
+    let looks: [&[&str]; 8] = [
+        &archive,
+        &["effects", "list"],
+        &shown,
+        &["runs", "list"],
+        &["receipts", "list"],
+        &["recover"],
+        &["backup", "copy.db"],
+        &["store", "check"],
+    ];
+    for look in looks {
+        let refused = lab.json(look).error(EXIT_USAGE, "store_absent");
+        assert!(refused.text("/error/message").contains("counterfoil.db"), "{refused:?}");
+    }
+    assert!(lab.run(&["doctor"]).stdout.contains("none yet; the first call makes it"));
+    assert!(!lab.ledger().exists());
 }
 
 #[test]

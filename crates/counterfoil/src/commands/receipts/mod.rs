@@ -45,6 +45,7 @@ struct Shelf {
 impl Shelf {
     async fn open(global: &Global) -> anyhow::Result<Self> {
         let config = house::config(global)?;
+        house::exists(&config.store)?;
         let (runtime, opened) = house::open(&config).await?;
         Ok(Self { tenant: config.tenant, log: Log::new(&runtime), runtime, opened })
     }

@@ -108,7 +108,12 @@ fn attack(kind: Kind) {
                     shared.revive()
                 }
                 let again = until(&place, || {
+                    // What was killed may have been on its way out when it was looked for first.
+                    shared.revive();
                     let again = lab.call("charge", "{}", &key);
+                    if again.code != EXIT_DONE {
+                        println!("{place}: not yet: {again:?}");
+                    }
                     (again.code == EXIT_DONE).then_some(again)
                 });
                 match lab.world.acted("/charge") - before {
