@@ -163,6 +163,18 @@ impl Server {
         }
     }
 
+    /// Redis cannot write its files anew until the answer is called.
+    pub fn hide_files(&self) -> impl FnOnce() + use<> {
+        let (place, away) = (self.data(), self.home.dir.path().join("away"));
+        std::fs::rename(&place, &away).expect("the append-only files");
+        // A folder that is missing Redis makes anew.
+        std::fs::write(&place, "").expect("a file in its place");
+        move || {
+            std::fs::remove_file(&place).expect("the file in its place");
+            std::fs::rename(away, place).expect("the append-only files");
+        }
+    }
+
     fn data(&self) -> PathBuf {
         self.home.dir.path().join("appendonlydir")
     }

@@ -1,6 +1,7 @@
 //! One connection to Redis, shared by all who ask at once. It ends for good when anything goes wrong; nothing is ever sent twice here.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub struct Silence(pub String);
 pub struct Line {
     connection: MultiplexedConnection,
     driver: AbortHandle,
+    /// The file of the Redis behind it is known not to end in the middle of a batch (`rewrite.rs`).
+    whole: AtomicBool,
 }
 
 impl Drop for Line {
@@ -51,9 +54,17 @@ impl Line {
             let (connection, driver) =
                 MultiplexedConnection::new_with_config(&address.login(protocol), stream, config).await.map_err(|error| explain(&error))?;
             let ended = tokio::spawn(driver);
-            Ok((Self { connection, driver: ended.abort_handle() }, ended))
+            Ok((Self { connection, driver: ended.abort_handle(), whole: AtomicBool::new(false) }, ended))
         };
         timeout(within, opening).await.map_err(|_| format!("no connection within {within:?}"))?
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.whole.load(Ordering::Relaxed)
+    }
+
+    pub fn set_whole(&self) {
+        self.whole.store(true, Ordering::Relaxed);
     }
 
     /// Redis's answer, which may be a refusal.

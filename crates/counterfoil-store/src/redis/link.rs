@@ -21,6 +21,7 @@ use super::keys::Keys;
 use super::line::{Line, Silence};
 use super::read::bytes;
 use super::record::BatchId;
+use super::rewrite::{self, Rewritten};
 use super::script::Scripts;
 use super::settings::{Judgement, Settings, remedy};
 use crate::StoreError;
@@ -87,8 +88,12 @@ impl Look {
             Err(error) => return Ok(Err(error)),
         };
         let answered = Moment::now();
-        let settings = Settings::ask(line, by).await?;
-        Ok(Ok(Self { judgement: settings.judge(), id, position, asked, told, answered }))
+        let mut settings = Settings::ask(line, by).await?;
+        let rewritten = match settings.unfit() {
+            Some(_) => Rewritten::Yes,
+            None => rewrite::rewritten(line, &mut settings, by).await?,
+        };
+        Ok(Ok(Self { judgement: settings.judge(rewritten), id, position, asked, told, answered }))
     }
 
     pub fn clock(&self) -> RemoteClock {
@@ -306,7 +311,7 @@ impl Link {
         if look.id.as_ref() != Some(&self.id) {
             return Err(damaged(fault::GONE.into()));
         }
-        let Judgement { unfit, volatile, mut risks } = look.judgement;
+        let Judgement { unfit, not_yet, volatile, mut risks } = look.judgement;
         if look.position < seen {
             let lost = format!("it went back from position {seen} to {}: records that Redis had acknowledged are lost", look.position);
             if !self.options.allow_volatile {
@@ -320,7 +325,8 @@ impl Link {
             return Err(unavailable(format!("{label}: {unfit}")));
         }
         let accepted = volatile.is_empty() || self.options.allow_volatile;
-        Ok((!accepted).then(|| unavailable(format!("{label}: {}", remedy(&volatile)))))
+        let refused = not_yet.or_else(|| (!accepted).then(|| remedy(&volatile)));
+        Ok(refused.map(|why| unavailable(format!("{label}: {why}"))))
     }
 }
 

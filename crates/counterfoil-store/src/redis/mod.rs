@@ -1,7 +1,7 @@
 //! A ledger in Redis, shared by any number of processes.
 //!
 //! Reading order: `address`, `keys` (what is where), `record` (one record), `append` and `accept.lua`, `fold` (the index follows), `read` (load, due, tail), `search`,
-//! `prune`, `graves`; then `line` (one connection), `settings` (is this Redis fit), `link` (the connection is kept), `open`, `hear`, `fault`.
+//! `prune`, `graves`; then `line` (one connection), `settings` (is this Redis fit), `rewrite` (its file is whole), `link` (the connection is kept), `open`, `hear`, `fault`.
 //!
 //! What must stay true: a batch is one transaction with one script and is sent once; nothing can fail in a script after its first write; nothing is acknowledged
 //! before Redis has answered, which with `appendfsync always` it does after the flush. Why it is so: ADR 0013 and 0029.
@@ -19,6 +19,7 @@ mod open;
 mod prune;
 mod read;
 mod record;
+mod rewrite;
 mod script;
 mod search;
 mod settings;

@@ -35,6 +35,9 @@ pub async fn open(address: Address, options: RedisOptions) -> Result<(Arc<Link>,
     if !look.judgement.volatile.is_empty() && !options.allow_volatile {
         return Err(opening.unfit(remedy(&look.judgement.volatile)));
     }
+    if let Some(message) = &look.judgement.not_yet {
+        return Err(opening.unreachable(message.clone()));
+    }
     if look.id.is_none() {
         opening.nothing_foreign(&line, by).await?;
     }

@@ -1,13 +1,14 @@
 //! Whether this Redis can hold a ledger: what it says of its persistence, its memory, its role; and what is at risk as it is set.
 
-use redis::{Value, cmd};
+use redis::{ServerError, Value, cmd};
 use tokio::time::Instant;
 
 use super::line::{Line, Silence};
+use super::rewrite::Rewritten;
 
 /// The oldest Redis that knows every command used.
 const VERSION_MIN: (u32, u32) = (6, 2);
-const SETTINGS: [&str; 4] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy"];
+const SETTINGS: [&str; 5] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof-load-truncated", "maxmemory-policy"];
 
 /// What Redis says of itself. `None` where it is not told.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -15,6 +16,7 @@ pub struct Settings {
     append_only: Option<String>,
     append_fsync: Option<String>,
     no_fsync_on_rewrite: Option<String>,
+    load_truncated: Option<String>,
     policy: Option<String>,
     /// Why CONFIG was refused.
     config_refused: Option<String>,
@@ -22,12 +24,20 @@ pub struct Settings {
     replica: bool,
     replicas: u32,
     write_failed: bool,
+    /// A rewrite of the append-only file is under way, or will be.
+    rewriting: bool,
+    /// One has ended since Redis started.
+    rewrite_ended: bool,
+    /// The last one failed.
+    rewrite_failed: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
     /// Must not hold a ledger, whatever was allowed.
     pub unfit: Option<String>,
+    /// Nothing may be written yet.
+    pub not_yet: Option<String>,
     /// Acknowledged records can be lost by a crash.
     pub volatile: Vec<String>,
     /// Worth knowing, and no reason to refuse.
@@ -42,8 +52,7 @@ impl Settings {
                 Ok(Value::Array(pair)) => pair.into_iter().nth(1).and_then(text),
                 Ok(_) => None,
                 Err(error) => {
-                    settings.config_refused =
-                        Some(format!("{} {}", error.code(), error.details().unwrap_or_default()).trim_end().to_owned());
+                    settings.config_refused = Some(shown(&error));
                     break;
                 }
             };
@@ -51,17 +60,32 @@ impl Settings {
                 "appendonly" => settings.append_only = value,
                 "appendfsync" => settings.append_fsync = value,
                 "no-appendfsync-on-rewrite" => settings.no_fsync_on_rewrite = value,
+                "aof-load-truncated" => settings.load_truncated = value,
                 _ => settings.policy = value,
             }
         }
         // A user who may not ask is not told.
-        if let Ok(info) = line.ask(&cmd("INFO"), by).await? {
-            settings.read_info(&text(info).unwrap_or_default());
-        }
+        let _ = settings.ask_info(line, by).await?;
         Ok(settings)
     }
 
+    pub async fn ask_info(&mut self, line: &Line, by: Instant) -> Result<Result<(), ServerError>, Silence> {
+        let info = line.ask(&cmd("INFO"), by).await?;
+        Ok(info.map(|info| self.read_info(&text(info).unwrap_or_default())))
+    }
+
+    /// Redis may have cut its file in the middle of a transaction when it started, and has not rewritten it since. The first rewrite that ends well mends it.
+    pub fn is_perhaps_torn(&self) -> bool {
+        let rewritten = self.rewrite_ended && !self.rewrite_failed;
+        self.append_only.as_deref() != Some("no") && self.load_truncated.as_deref() != Some("no") && !rewritten
+    }
+
+    pub fn is_rewriting(&self) -> bool {
+        self.rewriting
+    }
+
     fn read_info(&mut self, info: &str) {
+        self.rewriting = false;
         for (name, value) in info.lines().filter_map(|line| line.trim_end().split_once(':')) {
             match name {
                 "redis_version" => {
@@ -71,6 +95,9 @@ impl Settings {
                 "role" => self.replica = value == "slave",
                 "connected_slaves" => self.replicas = value.parse().unwrap_or_default(),
                 "aof_last_write_status" => self.write_failed = value != "ok",
+                "aof_rewrite_in_progress" | "aof_rewrite_scheduled" => self.rewriting |= value == "1",
+                "aof_last_rewrite_time_sec" => self.rewrite_ended = value != "-1",
+                "aof_last_bgrewrite_status" => self.rewrite_failed = value != "ok",
                 "aof_enabled" if self.append_only.is_none() && value == "0" => self.append_only = Some("no".into()),
                 "maxmemory_policy" if self.policy.is_none() => self.policy = Some(value.into()),
                 _ => {}
@@ -78,9 +105,17 @@ impl Settings {
         }
     }
 
-    pub fn judge(&self) -> Judgement {
+    pub fn judge(&self, rewritten: Rewritten) -> Judgement {
         let mut judgement = Judgement { unfit: self.unfit(), ..Judgement::default() };
         let volatile = &mut judgement.volatile;
+        match rewritten {
+            Rewritten::Yes => {}
+            Rewritten::NotYet(why) => judgement.not_yet = Some(why),
+            Rewritten::Forbidden(why) => volatile.push(format!(
+                "{why}, so Redis cannot be told to rewrite its file after a start: if it was killed in the middle of a batch, its second start can bring \
+                 that batch back in the place of acknowledged ones; allow the command, or set aof-load-truncated no"
+            )),
+        }
         match (self.append_only.as_deref(), self.append_fsync.as_deref()) {
             (Some("yes"), Some("always")) => {}
             (Some("yes"), Some(fsync)) => volatile.push(format!(
@@ -116,7 +151,7 @@ impl Settings {
         judgement
     }
 
-    fn unfit(&self) -> Option<String> {
+    pub fn unfit(&self) -> Option<String> {
         let (major, minor) = VERSION_MIN;
         match (&self.version, self.policy.as_deref()) {
             (Some(version), _) if *version < VERSION_MIN => {
@@ -137,6 +172,11 @@ pub fn remedy(volatile: &[String]) -> String {
         "{}; set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, or accept the loss with allow_volatile: true",
         volatile.join("; ")
     )
+}
+
+/// A refusal, in Redis's words.
+pub fn shown(error: &ServerError) -> String {
+    format!("{} {}", error.code(), error.details().unwrap_or_default()).trim_end().to_owned()
 }
 
 fn text(value: Value) -> Option<String> {
@@ -165,9 +205,9 @@ mod tests {
 
     #[test]
     fn only_a_flush_per_commit_is_durable() {
-        assert_eq!(durable().judge(), Judgement::default());
+        assert_eq!(durable().judge(Rewritten::Yes), Judgement::default());
         let check = |settings: Settings, part: &str| {
-            let judgement = settings.judge();
+            let judgement = settings.judge(Rewritten::Yes);
             assert!(judgement.unfit.is_none() && judgement.volatile.len() == 1, "{judgement:?}");
             assert!(judgement.volatile[0].starts_with(part) && judgement.risks[0].starts_with(part), "{judgement:?}");
         };
@@ -180,8 +220,36 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_was_not_rewritten_since_the_start_may_be_torn() {
+        let check = |settings: Settings, info: &str, torn: bool| {
+            let mut settings = settings;
+            settings.read_info(info);
+            assert_eq!(settings.is_perhaps_torn(), torn, "{settings:?}");
+        };
+        let started =
+            "aof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\naof_last_rewrite_time_sec:-1\r\naof_last_bgrewrite_status:ok\r\n";
+        check(durable(), started, true);
+        check(durable(), "", true);
+        check(durable(), &started.replace("sec:-1", "sec:0"), false);
+        check(durable(), &started.replace("sec:-1", "sec:3").replace("ok", "err"), true);
+        check(Settings { load_truncated: Some("yes".into()), ..durable() }, started, true);
+        check(Settings { load_truncated: Some("no".into()), ..durable() }, started, false);
+        check(Settings { append_only: Some("no".into()), ..durable() }, started, false);
+        let mut settings = durable();
+        for (info, rewriting) in
+            [("aof_rewrite_in_progress:1", true), ("aof_rewrite_in_progress:0\naof_rewrite_scheduled:1", true), (started, false)]
+        {
+            settings.read_info(info);
+            assert_eq!(settings.is_rewriting(), rewriting, "{info}");
+        }
+        let refused = durable().judge(Rewritten::Forbidden("BGREWRITEAOF is refused (NOPERM)".into()));
+        assert!(refused.volatile[0].contains("NOPERM") && refused.volatile[0].contains("aof-load-truncated no"), "{refused:?}");
+        assert_eq!(durable().judge(Rewritten::NotYet("later".into())).not_yet.as_deref(), Some("later"));
+    }
+
+    #[test]
     fn some_servers_are_never_fit() {
-        let check = |settings: Settings, part: &str| assert!(settings.judge().unfit.expect("unfit").contains(part));
+        let check = |settings: Settings, part: &str| assert!(settings.judge(Rewritten::Yes).unfit.expect("unfit").contains(part));
         check(Settings { policy: Some("allkeys-lru".into()), ..durable() }, "allkeys-lru");
         check(Settings { version: Some((6, 0)), ..durable() }, "Redis 6.0");
         check(Settings { replica: true, ..durable() }, "replica");
@@ -191,7 +259,7 @@ mod tests {
     fn replicas_are_a_risk_and_no_reason_to_refuse() {
         let mut settings = durable();
         settings.read_info("role:master\r\nconnected_slaves:2\r\nredis_version:7.2.4\r\naof_last_write_status:ok\r\n");
-        let judgement = settings.judge();
+        let judgement = settings.judge(Rewritten::Yes);
         assert!(judgement.volatile.is_empty() && judgement.risks.len() == 1, "{judgement:?}");
         assert_eq!(settings.version, Some((7, 2)));
     }
