@@ -2,13 +2,12 @@
 //!
 //! The writer of receipts is the ledger; this is written apart from it, from the format's description, so that a mistake in one of them shows.
 
-use std::fmt::Debug;
-
 use counterfoil_core::call::spec_hash;
 use counterfoil_core::entry::{Ended, Entry, LateOutcome, Probed, Verdict};
 use counterfoil_core::ids::Digest32;
 use counterfoil_core::receipt::{Receipt, ReceiptId};
 use counterfoil_core::{Effect, Failure, Timestamp};
+use serde::Serialize;
 
 /// An end as an entry tells of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +95,23 @@ impl End {
     }
 }
 
-fn differs<T: PartialEq + Debug>(what: &str, expected: &T, found: &T) -> Option<String> {
-    (expected != found).then(|| format!("its `{what}` is {found:?}; by the entry that it is the receipt of it is {expected:?}"))
+fn differs<T: PartialEq + Serialize>(what: &str, expected: &T, found: &T) -> Option<String> {
+    let shown = |value: &T| match serde_json::to_string(value).expect("it is plain data") {
+        nothing if nothing == "null" => "not there".to_owned(),
+        text => text,
+    };
+    (expected != found)
+        .then(|| format!("its `{what}` is {}; by the entry that it is the receipt of it is {}", shown(found), shown(expected)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_shown_as_it_is_stored() {
+        let told = differs("by", &None, &Some("eva"));
+        assert_eq!(told.as_deref(), Some("its `by` is \"eva\"; by the entry that it is the receipt of it is not there"));
+        assert_eq!(differs("attempt", &1, &1), None);
+    }
 }

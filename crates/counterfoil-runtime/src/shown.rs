@@ -155,6 +155,7 @@ pub fn tool(tool: &Registered) -> Value {
         "runs": runs(tool),
         "probe": tool.tool.can_probe(),
         "verify": tool.tool.can_verify(),
+        "undo": tool.tool.undone_by(),
         "approval": tool.approval.is_some(),
         "key": p.key.as_deref().map(paths),
         "timeout": span(p.timeout),

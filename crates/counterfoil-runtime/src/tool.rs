@@ -138,6 +138,11 @@ pub trait Tool: Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
+    /// Which tool undoes it, where that is known beforehand.
+    fn undone_by(&self) -> Option<&ToolName> {
+        None
+    }
+
     /// The call that undoes a committed effect, resolved from its arguments and result when it commits.
     fn undo_plan(&self, _invocation: &Invocation, _result: &Json) -> Result<Option<UndoPlan>, String> {
         Ok(None)

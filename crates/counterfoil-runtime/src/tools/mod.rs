@@ -173,6 +173,14 @@ impl Tool for Configured {
         })
     }
 
+    fn undone_by(&self) -> Option<&ToolName> {
+        match (&self.undo, &self.does) {
+            (Some(undo), _) => Some(&undo.tool),
+            (None, Does::File(file)) => Some(file.undone_by()),
+            (None, _) => None,
+        }
+    }
+
     fn undo_plan(&self, invocation: &Invocation, result: &Json) -> Result<Option<UndoPlan>, String> {
         match (&self.undo, &self.does) {
             (Some(undo), _) => {

@@ -5,6 +5,7 @@
 //! The copy is written beside its place, flushed, counted, and only then given its name: under that name there is a whole copy or nothing.
 
 use std::fs::File;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,9 @@ impl Sqlite {
         let target = |message: String| BackupError::Target { path: to.into(), message };
         let to = &std::path::absolute(to).map_err(|error| target(error.to_string()))?;
         check_target(to)?;
-        let partial = Partial::create(to)?;
+        // Who may not read the ledger may not read its copy.
+        let mode = self.shared.path.metadata().map_err(|error| target(error.to_string()))?.mode() & 0o777;
+        let partial = Partial::create(to, mode)?;
         self.copy(&partial.path, &mut progress).map_err(|error| explain(to, &error))??;
         let records = count(&partial.path).map_err(|error| unsound(to, &error))?;
         partial.file.sync_all().map_err(|error| target(error.to_string()))?;
@@ -121,9 +124,9 @@ struct Partial {
 }
 
 impl Partial {
-    fn create(to: &Path) -> Result<Self, BackupError> {
+    fn create(to: &Path, mode: u32) -> Result<Self, BackupError> {
         let path = beside(to, ".partial");
-        match File::options().read(true).write(true).create_new(true).open(&path) {
+        match File::options().read(true).write(true).create_new(true).mode(mode).open(&path) {
             Ok(file) => Ok(Self { path, file, named: false }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 let message = "another backup is writing there, or one was broken off; remove it if none is".into();

@@ -52,9 +52,12 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// A new, empty file, which SQLite takes for a new database, with the rights that it would give it.
+/// A ledger holds what people paid and wrote: its owner says who else may read it. SQLite gives its log the same rights.
+const OWNERS_ALONE: u32 = 0o600;
+
+/// A new, empty file, which SQLite takes for a new database.
 fn made(path: &Path) -> Option<(u64, u64)> {
-    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path).ok()?;
+    OpenOptions::new().write(true).create_new(true).mode(OWNERS_ALONE).open(path).ok()?;
     identity(path)
 }
 

@@ -4,6 +4,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use counterfoil_core::receipt::ChainHead;
@@ -114,7 +115,8 @@ async fn write(
 ) -> Result<Vec<Left>, ArchiveError> {
     let part = part_of(&wanted.file);
     let file = |source| ArchiveError::File { path: part.clone(), source };
-    let opened = OpenOptions::new().create(true).truncate(true).write(true).open(&part).map_err(file)?;
+    // For its owner alone, as the ledger.
+    let opened = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&part).map_err(file)?;
     let header = Header::new(wanted.tenant.clone(), wanted.before, wanted.now);
     let mut writer = Writer::new(opened, &header).map_err(file)?;
     let (mut stayed, mut below, mut runs) = (Vec::new(), None, 0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use counterfoil_core::effect::State;
 use counterfoil_core::run::confirm::Finding;
 use counterfoil_core::summary::state_word;
-use counterfoil_core::{Effect, EffectKey, Json, RunId, Timestamp, ToolName};
+use counterfoil_core::{Effect, EffectKey, Json, RunId, ToolName};
 use counterfoil_runtime::shown::{self, key_of, time};
 use counterfoil_runtime::{OperateError, Operator, Resolution};
 use counterfoil_store::{Position, Query};
@@ -179,7 +179,7 @@ async fn show(global: &Global, house: &House, key: &str) -> anyhow::Result<Exit>
     }
     output::data("   history");
     for line in &history {
-        output::data(format_args!("  {}", line_text(line)));
+        output::data(format_args!("  {}", super::history::line(line)));
     }
     Ok(Exit::Done)
 }
@@ -210,20 +210,6 @@ pub fn finding_text(finding: &Finding) -> String {
         Finding::Verified => "verified".into(),
         Finding::InDoubt => "in doubt: it is not known whether it happened".into(),
     }
-}
-
-/// One entry of a history on one line: when, what, and the rest as it is stored.
-fn line_text(line: &serde_json::Value) -> String {
-    let at = line["at"].as_i64().map(|us| time(Timestamp(us))).unwrap_or_default();
-    let Some((word, rest)) = line["entry"].as_object().and_then(|o| o.iter().next()) else { return at };
-    let mut rest = rest.clone();
-    if let Some(fields) = rest.as_object_mut() {
-        // Shown above, or nothing people look for.
-        for hidden in ["args", "fingerprint", "tenant", "retain_ms", "settles", "lent"] {
-            fields.remove(hidden);
-        }
-    }
-    format!("{at}  {word:<12} {rest}")
 }
 
 async fn resolve(global: &Global, house: &House, args: &ResolveArgs) -> anyhow::Result<Exit> {

@@ -1,5 +1,7 @@
 //! Copies of a ledger that is in use.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -53,6 +55,24 @@ async fn a_copy_of_a_running_ledger_answers_what_was_acknowledged_before_it() {
     assert_eq!(lab.world.acted("/charge"), acted, "every one was answered from the copy");
     let verified = lab.json(&["receipts", "verify"]);
     assert_eq!(verified.code, EXIT_DONE, "{verified:?}");
+}
+
+/// A ledger holds what people paid and wrote.
+#[test]
+fn a_ledger_and_what_is_made_of_it_are_their_owners_alone() {
+    let lab = Lab::charging("");
+    lab.call("charge", "{}", "k").done();
+    assert_eq!(lab.run(&["backup", "copy.db"]).code, EXIT_DONE);
+    assert_eq!(lab.run(&["archive", "--before", "2100-01-01", "-o", "old.gz"]).code, EXIT_DONE);
+    let rights = |name: &str| lab.path(name).metadata().unwrap().mode() & 0o777;
+    for name in ["counterfoil.db", "copy.db", "old.gz"] {
+        assert_eq!(rights(name), 0o600, "{name}");
+    }
+    // Whom its owner lets in may read a copy as well.
+    std::fs::set_permissions(lab.path("counterfoil.db"), Permissions::from_mode(0o640)).unwrap();
+    lab.call("charge", "{}", "another").done();
+    assert_eq!(lab.run(&["backup", "second.db"]).code, EXIT_DONE);
+    assert_eq!((rights("counterfoil.db"), rights("second.db")), (0o640, 0o640));
 }
 
 #[test]

@@ -33,6 +33,8 @@ fn json_is_printed_by_every_command() {
     assert_eq!(json(&["tools", "check"], EXIT_DONE)["tools"], 3);
     assert_eq!(json(&["tools", "list"], EXIT_DONE)[0]["name"], "charge");
     assert_eq!(json(&["tools", "show", "wire"], EXIT_DONE)["approval"], true);
+    assert_eq!(json(&["tools", "show", "wire"], EXIT_DONE)["undo"], Value::Null);
+    assert_eq!(json(&["tools", "show", "charge"], EXIT_DONE)["undo"], "refund");
     json(&["tools", "show", "wrie"], EXIT_REFUSED);
     let done = json(&["call", "charge", "--key", "k"], EXIT_DONE);
     let key = |value: &Value| value["effect"].as_str().unwrap().to_owned();
@@ -99,6 +101,15 @@ fn people_read_tables_and_short_stories() {
     assert_eq!((inbox.stdout.lines().count(), words(&inbox.stdout, 1)[1]), (2, "in_doubt"));
     let show = lab.run(&["effects", "show", words(&inbox.stdout, 1)[0]]);
     assert!(show.stdout.contains("     state  in_doubt\n") && show.stdout.contains("   history\n"), "{}", show.stdout);
+    let history: Vec<&str> = show.stdout.lines().skip_while(|line| line.trim() != "history").skip(1).collect();
+    assert_eq!(history.len(), 3, "{history:?}");
+    let told = |at: usize, word: &str, told: &str| {
+        let line = history[at].trim_start().split_once("  ").expect("when, and what").1;
+        assert!(line.starts_with(word) && line.contains(told), "{line}");
+    };
+    told(0, "opened ", "by cli");
+    told(1, "claimed ", "attempt 1 by ");
+    told(2, "finished ", "it may have happened: http_500: ");
     assert_eq!(lab.run(&["receipts", "verify"]).stdout, "1 receipt, every link holds\n");
     lab.run(&["effects", "undo", effect, "--by", "ada"]);
     let undone = lab.run(&["call", "charge", "--key", "k"]).stderr;

@@ -89,6 +89,10 @@ impl FileAction {
         look(self.root.clone(), path, expected).await
     }
 
+    pub(super) fn undone_by(&self) -> &ToolName {
+        &self.undo
+    }
+
     pub(super) fn undo_plan(&self, invocation: &Invocation, result: &Json) -> Result<UndoPlan, String> {
         let result = result.to_value();
         let args = json!({ "kept": invocation.key, "path": result["path"], "sha256": result["sha256"] });
