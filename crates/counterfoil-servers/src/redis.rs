@@ -125,9 +125,15 @@ impl Server {
 
     /// On the same port, with the same folder.
     pub fn start(&mut self) {
-        assert!(self.child.is_none(), "already started");
-        drop(std::fs::remove_file(self.log()));
-        self.spawn();
+        self.start_soon();
+        if self.ready() {
+            return;
+        }
+        // Killed in the middle of a rewrite, it mends the file that it was about to leave behind, and ends: whoever looks after it starts it once more.
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        assert!(log.contains("the truncated file is not the last file"), "redis-server does not start again:\n{log}");
+        self.bury();
+        self.start_soon();
         assert!(self.ready(), "redis-server does not start again:\n{}", std::fs::read_to_string(self.log()).unwrap_or_default());
     }
 
@@ -173,6 +179,16 @@ impl Server {
             std::fs::remove_file(&place).expect("the file in its place");
             std::fs::rename(away, place).expect("the append-only files");
         }
+    }
+
+    /// Started, and its files hidden before anybody has seen that it is there.
+    pub fn start_hidden(&mut self) -> impl FnOnce() + use<> {
+        let port = std::mem::replace(&mut self.port, free_port());
+        self.start();
+        let hidden = self.hide_files();
+        self.cli(&["config", "set", "port", &port.to_string()]);
+        self.port = port;
+        hidden
     }
 
     fn data(&self) -> PathBuf {

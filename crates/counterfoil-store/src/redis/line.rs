@@ -1,8 +1,7 @@
 //! One connection to Redis, shared by all who ask at once. It ends for good when anything goes wrong; nothing is ever sent twice here.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -18,6 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::address::Address;
+use super::rewrite::File;
 
 /// What Redis did not answer to, it may have done all the same.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub struct Silence(pub String);
 pub struct Line {
     connection: MultiplexedConnection,
     driver: AbortHandle,
-    /// The file of the Redis behind it is known not to end in the middle of a batch (`rewrite.rs`).
-    whole: AtomicBool,
+    /// The file of the Redis behind it, once that is known.
+    pub file: OnceLock<File>,
 }
 
 impl Drop for Line {
@@ -54,17 +54,9 @@ impl Line {
             let (connection, driver) =
                 MultiplexedConnection::new_with_config(&address.login(protocol), stream, config).await.map_err(|error| explain(&error))?;
             let ended = tokio::spawn(driver);
-            Ok((Self { connection, driver: ended.abort_handle(), whole: AtomicBool::new(false) }, ended))
+            Ok((Self { connection, driver: ended.abort_handle(), file: OnceLock::new() }, ended))
         };
         timeout(within, opening).await.map_err(|_| format!("no connection within {within:?}"))?
-    }
-
-    pub fn is_whole(&self) -> bool {
-        self.whole.load(Ordering::Relaxed)
-    }
-
-    pub fn set_whole(&self) {
-        self.whole.store(true, Ordering::Relaxed);
     }
 
     /// Redis's answer, which may be a refusal.

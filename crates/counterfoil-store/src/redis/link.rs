@@ -1,7 +1,8 @@
 //! Keeps a line to Redis: opens it, looks at the server before it is used and from time to time, opens another when it ends.
 //!
 //! What must stay true: no line is used before it is known that the same ledger is behind it, no older than what was acknowledged to this
-//! process. While there is no line everything is refused at once; only the first attempt to get a new one is waited for.
+//! process, and none is written to before the file of the Redis behind it is whole (`rewrite.rs`). While there is no line everything is refused at once; only the
+//! first attempt to get a new one is waited for, and by whoever writes the file.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,15 +22,18 @@ use super::keys::Keys;
 use super::line::{Line, Silence};
 use super::read::bytes;
 use super::record::BatchId;
-use super::rewrite::{self, Rewritten};
+use super::rewrite::{self, File, Step};
 use super::script::Scripts;
-use super::settings::{Judgement, Settings, remedy};
+use super::settings::{Judgement, Settings, accept_loss, remedy};
 use crate::StoreError;
 use crate::remote::RemoteClock;
 
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Short beside how long a Redis takes to start, long beside what an attempt costs it.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Looks to let pass before a rewrite that failed is asked for again.
+const REWRITE_AGAIN: u32 = 3;
 
 pub struct Link {
     pub address: Address,
@@ -52,12 +56,27 @@ pub struct Link {
 }
 
 enum State {
-    /// Appends are refused with the error, if there is one.
-    Up(Arc<Line>, Option<StoreError>),
+    Up(Arc<Line>, Writes),
     /// The line ended; another is being opened.
     Trying,
     /// No line could be opened; it is tried again.
     Down(StoreError),
+}
+
+/// What becomes of an append on a line.
+#[derive(Clone, PartialEq, Eq)]
+enum Writes {
+    Taken,
+    /// When Redis has rewritten its file.
+    Soon,
+    Refused(StoreError),
+}
+
+/// What a line that is kept may be used for, as of the last look.
+struct Standing {
+    /// Nothing may be written.
+    refused: Option<StoreError>,
+    risks: Vec<String>,
 }
 
 /// What a look at the server found.
@@ -88,12 +107,8 @@ impl Look {
             Err(error) => return Ok(Err(error)),
         };
         let answered = Moment::now();
-        let mut settings = Settings::ask(line, by).await?;
-        let rewritten = match settings.unfit() {
-            Some(_) => Rewritten::Yes,
-            None => rewrite::rewritten(line, &mut settings, by).await?,
-        };
-        Ok(Ok(Self { judgement: settings.judge(rewritten), id, position, asked, told, answered }))
+        let settings = Settings::ask(line, by).await?;
+        Ok(Ok(Self { judgement: settings.judge(), id, position, asked, told, answered }))
     }
 
     pub fn clock(&self) -> RemoteClock {
@@ -102,11 +117,11 @@ impl Look {
 }
 
 impl Link {
-    /// Around a line that was just looked at, behind which the ledger `id` is.
+    /// Around a line that was just looked at, behind which the ledger `id` is, and that may be written to.
     pub fn new(address: Address, keys: Keys, options: RedisOptions, scripts: Scripts, id: String, line: Line, look: &Look) -> Arc<Self> {
-        let (state, _) = watch::channel(State::Up(Arc::new(line), None));
         let (clock, seen) = (Arc::new(look.clock()), AtomicU64::new(look.position));
-        let risks = Mutex::new(look.judgement.risks.clone());
+        let risks = Mutex::new(with_doubt(look.judgement.risks.clone(), &line));
+        let (state, _) = watch::channel(State::Up(Arc::new(line), Writes::Taken));
         let nonce = RandomState::new().hash_one((std::time::SystemTime::now(), std::process::id()));
         Arc::new(Self {
             address,
@@ -158,32 +173,40 @@ impl Link {
 
     /// The line to read from.
     pub async fn line(&self, by: Instant) -> Result<Arc<Line>, StoreError> {
-        self.up(by).await.map(|(line, _)| line)
+        self.when(by, |state| match state {
+            State::Up(line, _) => Some(Ok(line.clone())),
+            State::Down(error) => Some(Err(error.clone())),
+            State::Trying => None,
+        })
+        .await
     }
 
     /// The line to write to, unless nothing may be written.
     pub async fn line_to_write(&self, by: Instant) -> Result<Arc<Line>, StoreError> {
-        match self.up(by).await? {
-            (_, Some(refused)) => Err(refused),
-            (line, None) => Ok(line),
-        }
+        self.when(by, |state| match state {
+            State::Up(line, Writes::Taken) => Some(Ok(line.clone())),
+            State::Up(_, Writes::Refused(error)) | State::Down(error) => Some(Err(error.clone())),
+            State::Up(_, Writes::Soon) | State::Trying => None,
+        })
+        .await
     }
 
-    async fn up(&self, by: Instant) -> Result<(Arc<Line>, Option<StoreError>), StoreError> {
-        let now = |state: &State| match state {
-            State::Up(line, refused) => Some(Ok((line.clone(), refused.clone()))),
-            State::Down(error) => Some(Err(error.clone())),
-            State::Trying => None,
-        };
-        if let Some(known) = now(&self.state.borrow()) {
+    /// What `known` finds, as soon as it does.
+    async fn when<T>(&self, by: Instant, known: impl Fn(&State) -> Option<Result<T, StoreError>>) -> Result<T, StoreError> {
+        if let Some(known) = known(&self.state.borrow()) {
             return known;
         }
         let mut state = self.state.subscribe();
-        let known = timeout_at(by, state.wait_for(|state| !matches!(state, State::Trying))).await;
-        match known {
-            Ok(Ok(state)) => now(&state).unwrap_or_else(|| Err(unavailable("no connection to Redis"))),
-            _ => Err(unavailable(format!("no connection to Redis within {:?}", self.options.answer_within))),
+        let told = timeout_at(by, state.wait_for(|state| known(state).is_some())).await;
+        if let Ok(Ok(state)) = told
+            && let Some(known) = known(&state)
+        {
+            return known;
         }
+        Err(match &*self.state.borrow() {
+            State::Up(..) => unavailable(format!("{}: {}", self.address.label(), rewrite::UNDER_WAY)),
+            _ => unavailable(format!("no connection to Redis within {:?}", self.options.answer_within)),
+        })
     }
 
     /// The line is of no use any more.
@@ -233,13 +256,14 @@ impl Link {
 
     /// Runs until it is dropped.
     pub async fn keep(self: Arc<Self>, first: JoinHandle<()>) {
+        let mut standing = Standing { refused: None, risks: self.risks() };
         let mut ended = first;
         loop {
-            self.attend(ended).await;
+            self.attend(ended, standing).await;
             let mut pause = PAUSE_MIN;
-            ended = loop {
+            (ended, standing) = loop {
                 match self.connect().await {
-                    Ok(ended) => break ended,
+                    Ok(connected) => break connected,
                     Err(error) => {
                         self.state.send_replace(State::Down(error));
                         // Spread, so that many processes do not all come back at the same moment.
@@ -253,31 +277,16 @@ impl Link {
     }
 
     /// Returns when the line has ended, or is given up.
-    async fn attend(&self, mut ended: JoinHandle<()>) {
+    async fn attend(&self, mut ended: JoinHandle<()>, standing: Standing) {
         let mut state = self.state.subscribe();
-        loop {
-            tokio::select! {
-                _ = &mut ended => break,
-                () = async { drop(state.wait_for(|state| !matches!(state, State::Up(..))).await) } => break,
-                () = sleep(self.options.look_every) => {
-                    let Ok(line) = self.line(self.deadline()).await else { break };
-                    match self.look(&line).await {
-                        Ok(refused) => {
-                            self.state.send_if_modified(|state| match state {
-                                State::Up(up, known) if Arc::ptr_eq(up, &line) && *known != refused => {
-                                    *known = refused;
-                                    true
-                                }
-                                _ => false,
-                            });
-                        }
-                        Err(error) => {
-                            self.state.send_replace(State::Down(error));
-                            return;
-                        }
-                    }
-                }
-            }
+        let line = match &*state.borrow_and_update() {
+            State::Up(line, _) => line.clone(),
+            _ => return,
+        };
+        tokio::select! {
+            _ = &mut ended => {}
+            () = async { drop(state.wait_for(|state| !matches!(state, State::Up(..))).await) } => {}
+            error = self.watch(&line, standing) => return drop(self.state.send_replace(State::Down(error))),
         }
         self.state.send_if_modified(|state| {
             let up = matches!(state, State::Up(..));
@@ -288,18 +297,69 @@ impl Link {
         });
     }
 
-    async fn connect(&self) -> Result<JoinHandle<()>, StoreError> {
+    /// Looks at Redis from time to time, and often until its file is whole. Returns with the reason why the line is of no use any more.
+    async fn watch(&self, line: &Arc<Line>, mut standing: Standing) -> StoreError {
+        let pause = self.options.look_every;
+        let mut looked = Instant::now();
+        let (mut asked, mut failed) = (false, None::<(Instant, String)>);
+        loop {
+            if standing.refused.is_none() && line.file.get().is_none() {
+                // Each try leaves Redis another file, until one succeeds.
+                if failed.as_ref().is_some_and(|(at, _)| at.elapsed() >= pause * REWRITE_AGAIN) {
+                    (asked, failed) = (false, None);
+                }
+                match rewrite::step(line, &mut asked, self.deadline()).await {
+                    Ok(Step::Failed(why)) if failed.is_none() => failed = Some((Instant::now(), why)),
+                    Ok(_) => {}
+                    Err(silence) => return fault::unread(&silence),
+                }
+            }
+            let writes = self.tell(line, &standing, failed.as_ref().map(|(_, why)| why.as_str()));
+            sleep(if writes == Writes::Soon { rewrite::PAUSE.min(pause) } else { pause }).await;
+            if looked.elapsed() >= pause {
+                match self.look(line).await {
+                    Ok(found) => standing = found,
+                    Err(error) => return error,
+                }
+                looked = Instant::now();
+            }
+        }
+    }
+
+    /// What an append may expect from now on, and what is at risk.
+    fn tell(&self, line: &Arc<Line>, standing: &Standing, failed: Option<&str>) -> Writes {
+        let label = self.address.label();
+        *self.risks.lock().expect("nothing panics while it holds the risks") = with_doubt(standing.risks.clone(), line);
+        let writes = match (&standing.refused, line.file.get(), failed) {
+            (Some(refused), ..) => Writes::Refused(refused.clone()),
+            (None, Some(File::Whole), _) => Writes::Taken,
+            (None, Some(File::Doubtful(_)), _) if self.options.allow_volatile => Writes::Taken,
+            (None, Some(File::Doubtful(why)), _) => Writes::Refused(unavailable(format!("{label}: {}", accept_loss(why)))),
+            (None, None, Some(why)) => Writes::Refused(unavailable(format!("{label}: {why}"))),
+            (None, None, None) => Writes::Soon,
+        };
+        self.state.send_if_modified(|state| match state {
+            State::Up(up, known) if Arc::ptr_eq(up, line) && *known != writes => {
+                known.clone_from(&writes);
+                true
+            }
+            _ => false,
+        });
+        writes
+    }
+
+    async fn connect(&self) -> Result<(JoinHandle<()>, Standing), StoreError> {
         let opened = Line::open(&self.address, None, self.options.connect_within).await;
         let (line, ended) = opened.map_err(|why| unavailable(format!("{}: cannot be reached: {why}", self.address.label())))?;
-        let refused = self.look(&line).await?;
+        let standing = self.look(&line).await?;
         // Where one line ended the other probably has too, and may not know it yet.
         self.set_listens(false);
-        self.state.send_replace(State::Up(Arc::new(line), refused));
-        Ok(ended)
+        self.state.send_replace(State::Up(Arc::new(line), Writes::Soon));
+        Ok((ended, standing))
     }
 
     /// Whether the line may be used, and why nothing may be written to it.
-    async fn look(&self, line: &Line) -> Result<Option<StoreError>, StoreError> {
+    async fn look(&self, line: &Line) -> Result<Standing, StoreError> {
         let label = self.address.label();
         let seen = self.seen();
         let look = match Look::at(line, &self.keys, self.deadline()).await.map_err(|silence| fault::unread(&silence))? {
@@ -311,7 +371,7 @@ impl Link {
         if look.id.as_ref() != Some(&self.id) {
             return Err(damaged(fault::GONE.into()));
         }
-        let Judgement { unfit, not_yet, volatile, mut risks } = look.judgement;
+        let Judgement { unfit, volatile, mut risks } = look.judgement;
         if look.position < seen {
             let lost = format!("it went back from position {seen} to {}: records that Redis had acknowledged are lost", look.position);
             if !self.options.allow_volatile {
@@ -320,14 +380,22 @@ impl Link {
             risks.push(lost);
             self.seen.store(look.position, Ordering::SeqCst);
         }
-        *self.risks.lock().expect("nothing panics while it holds the risks") = risks;
         if let Some(unfit) = unfit {
             return Err(unavailable(format!("{label}: {unfit}")));
         }
         let accepted = volatile.is_empty() || self.options.allow_volatile;
-        let refused = not_yet.or_else(|| (!accepted).then(|| remedy(&volatile)));
-        Ok(refused.map(|why| unavailable(format!("{label}: {why}"))))
+        let refused = (!accepted).then(|| unavailable(format!("{label}: {}", remedy(&volatile))));
+        Ok(Standing { refused, risks })
     }
+}
+
+/// `risks`, and that of a file of which nothing can be told.
+fn with_doubt(mut risks: Vec<String>, line: &Line) -> Vec<String> {
+    match line.file.get() {
+        Some(File::Doubtful(why)) if !risks.contains(why) => risks.push(why.clone()),
+        _ => {}
+    }
+    risks
 }
 
 fn read_time(value: &Value) -> Option<Timestamp> {

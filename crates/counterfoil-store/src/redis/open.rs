@@ -14,8 +14,9 @@ use super::keys::Keys;
 use super::line::{Line, Silence};
 use super::link::{Link, Look};
 use super::read::bytes;
+use super::rewrite::{self, File};
 use super::script::{self, Scripts};
-use super::settings::remedy;
+use super::settings::{accept_loss, remedy};
 use crate::OpenError;
 
 /// The format that this program writes, and the only one it reads.
@@ -35,12 +36,10 @@ pub async fn open(address: Address, options: RedisOptions) -> Result<(Arc<Link>,
     if !look.judgement.volatile.is_empty() && !options.allow_volatile {
         return Err(opening.unfit(remedy(&look.judgement.volatile)));
     }
-    if let Some(message) = &look.judgement.not_yet {
-        return Err(opening.unreachable(message.clone()));
-    }
     if look.id.is_none() {
         opening.nothing_foreign(&line, by).await?;
     }
+    opening.whole(&line, &options, by).await?;
     opening.answered(line.ask_all(&script::rehearse_transaction(), by).await)?;
     opening.answered(line.ask(&script::rehearse(&opening.keys.meta), by).await)?;
     let id = opening.stamp(&line, by).await?;
@@ -54,6 +53,16 @@ struct Opening {
 }
 
 impl Opening {
+    /// From here on something may be written.
+    async fn whole(&self, line: &Line, options: &RedisOptions, by: Instant) -> Result<(), OpenError> {
+        let waited = rewrite::wait(line, by).await.map_err(|silence| self.unreachable(silence.0))?;
+        waited.map_err(|why| OpenError::Store(fault::unavailable(format!("{}: {why}", self.label))))?;
+        match line.file.get() {
+            Some(File::Doubtful(why)) if !options.allow_volatile => Err(self.unfit(accept_loss(why))),
+            _ => Ok(()),
+        }
+    }
+
     /// Which ledger is here; a new one if there was none.
     async fn stamp(&self, line: &Line, by: Instant) -> Result<String, OpenError> {
         let nonce = RandomState::new().hash_one(std::time::SystemTime::now());

@@ -4,11 +4,10 @@ use redis::{ServerError, Value, cmd};
 use tokio::time::Instant;
 
 use super::line::{Line, Silence};
-use super::rewrite::Rewritten;
 
-/// The oldest Redis that knows every command used.
-const VERSION_MIN: (u32, u32) = (6, 2);
-const SETTINGS: [&str; 5] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "aof-load-truncated", "maxmemory-policy"];
+/// The oldest Redis whose word on its last rewrite can be believed (`rewrite.rs`): older ones call some that failed well.
+const VERSION_MIN: (u32, u32) = (7, 0);
+const SETTINGS: [&str; 4] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy"];
 
 /// What Redis says of itself. `None` where it is not told.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -16,7 +15,6 @@ pub struct Settings {
     append_only: Option<String>,
     append_fsync: Option<String>,
     no_fsync_on_rewrite: Option<String>,
-    load_truncated: Option<String>,
     policy: Option<String>,
     /// Why CONFIG was refused.
     config_refused: Option<String>,
@@ -24,20 +22,12 @@ pub struct Settings {
     replica: bool,
     replicas: u32,
     write_failed: bool,
-    /// A rewrite of the append-only file is under way, or will be.
-    rewriting: bool,
-    /// One has ended since Redis started.
-    rewrite_ended: bool,
-    /// The last one failed.
-    rewrite_failed: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
     /// Must not hold a ledger, whatever was allowed.
     pub unfit: Option<String>,
-    /// Nothing may be written yet.
-    pub not_yet: Option<String>,
     /// Acknowledged records can be lost by a crash.
     pub volatile: Vec<String>,
     /// Worth knowing, and no reason to refuse.
@@ -60,32 +50,17 @@ impl Settings {
                 "appendonly" => settings.append_only = value,
                 "appendfsync" => settings.append_fsync = value,
                 "no-appendfsync-on-rewrite" => settings.no_fsync_on_rewrite = value,
-                "aof-load-truncated" => settings.load_truncated = value,
                 _ => settings.policy = value,
             }
         }
         // A user who may not ask is not told.
-        let _ = settings.ask_info(line, by).await?;
+        if let Ok(info) = line.ask(&cmd("INFO"), by).await? {
+            settings.read_info(&text(info).unwrap_or_default());
+        }
         Ok(settings)
     }
 
-    pub async fn ask_info(&mut self, line: &Line, by: Instant) -> Result<Result<(), ServerError>, Silence> {
-        let info = line.ask(&cmd("INFO"), by).await?;
-        Ok(info.map(|info| self.read_info(&text(info).unwrap_or_default())))
-    }
-
-    /// Redis may have cut its file in the middle of a transaction when it started, and has not rewritten it since. The first rewrite that ends well mends it.
-    pub fn is_perhaps_torn(&self) -> bool {
-        let rewritten = self.rewrite_ended && !self.rewrite_failed;
-        self.append_only.as_deref() != Some("no") && self.load_truncated.as_deref() != Some("no") && !rewritten
-    }
-
-    pub fn is_rewriting(&self) -> bool {
-        self.rewriting
-    }
-
     fn read_info(&mut self, info: &str) {
-        self.rewriting = false;
         for (name, value) in info.lines().filter_map(|line| line.trim_end().split_once(':')) {
             match name {
                 "redis_version" => {
@@ -95,9 +70,6 @@ impl Settings {
                 "role" => self.replica = value == "slave",
                 "connected_slaves" => self.replicas = value.parse().unwrap_or_default(),
                 "aof_last_write_status" => self.write_failed = value != "ok",
-                "aof_rewrite_in_progress" | "aof_rewrite_scheduled" => self.rewriting |= value == "1",
-                "aof_last_rewrite_time_sec" => self.rewrite_ended = value != "-1",
-                "aof_last_bgrewrite_status" => self.rewrite_failed = value != "ok",
                 "aof_enabled" if self.append_only.is_none() && value == "0" => self.append_only = Some("no".into()),
                 "maxmemory_policy" if self.policy.is_none() => self.policy = Some(value.into()),
                 _ => {}
@@ -105,17 +77,9 @@ impl Settings {
         }
     }
 
-    pub fn judge(&self, rewritten: Rewritten) -> Judgement {
+    pub fn judge(&self) -> Judgement {
         let mut judgement = Judgement { unfit: self.unfit(), ..Judgement::default() };
         let volatile = &mut judgement.volatile;
-        match rewritten {
-            Rewritten::Yes => {}
-            Rewritten::NotYet(why) => judgement.not_yet = Some(why),
-            Rewritten::Forbidden(why) => volatile.push(format!(
-                "{why}, so Redis cannot be told to rewrite its file after a start: if it was killed in the middle of a batch, its second start can bring \
-                 that batch back in the place of acknowledged ones; allow the command, or set aof-load-truncated no"
-            )),
-        }
         match (self.append_only.as_deref(), self.append_fsync.as_deref()) {
             (Some("yes"), Some("always")) => {}
             (Some("yes"), Some(fsync)) => volatile.push(format!(
@@ -151,7 +115,7 @@ impl Settings {
         judgement
     }
 
-    pub fn unfit(&self) -> Option<String> {
+    fn unfit(&self) -> Option<String> {
         let (major, minor) = VERSION_MIN;
         match (&self.version, self.policy.as_deref()) {
             (Some(version), _) if *version < VERSION_MIN => {
@@ -168,10 +132,11 @@ impl Settings {
 
 /// What to do about a judgement, in the words of `redis.conf`.
 pub fn remedy(volatile: &[String]) -> String {
-    format!(
-        "{}; set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, or accept the loss with allow_volatile: true",
-        volatile.join("; ")
-    )
+    accept_loss(&format!("{}; set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no", volatile.join("; ")))
+}
+
+pub fn accept_loss(remedy: &str) -> String {
+    format!("{remedy}, or accept the loss with allow_volatile: true")
 }
 
 /// A refusal, in Redis's words.
@@ -179,7 +144,7 @@ pub fn shown(error: &ServerError) -> String {
     format!("{} {}", error.code(), error.details().unwrap_or_default()).trim_end().to_owned()
 }
 
-fn text(value: Value) -> Option<String> {
+pub fn text(value: Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
@@ -205,9 +170,9 @@ mod tests {
 
     #[test]
     fn only_a_flush_per_commit_is_durable() {
-        assert_eq!(durable().judge(Rewritten::Yes), Judgement::default());
+        assert_eq!(durable().judge(), Judgement::default());
         let check = |settings: Settings, part: &str| {
-            let judgement = settings.judge(Rewritten::Yes);
+            let judgement = settings.judge();
             assert!(judgement.unfit.is_none() && judgement.volatile.len() == 1, "{judgement:?}");
             assert!(judgement.volatile[0].starts_with(part) && judgement.risks[0].starts_with(part), "{judgement:?}");
         };
@@ -220,38 +185,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_rewritten_since_the_start_may_be_torn() {
-        let check = |settings: Settings, info: &str, torn: bool| {
-            let mut settings = settings;
-            settings.read_info(info);
-            assert_eq!(settings.is_perhaps_torn(), torn, "{settings:?}");
-        };
-        let started =
-            "aof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\naof_last_rewrite_time_sec:-1\r\naof_last_bgrewrite_status:ok\r\n";
-        check(durable(), started, true);
-        check(durable(), "", true);
-        check(durable(), &started.replace("sec:-1", "sec:0"), false);
-        check(durable(), &started.replace("sec:-1", "sec:3").replace("ok", "err"), true);
-        check(Settings { load_truncated: Some("yes".into()), ..durable() }, started, true);
-        check(Settings { load_truncated: Some("no".into()), ..durable() }, started, false);
-        check(Settings { append_only: Some("no".into()), ..durable() }, started, false);
-        let mut settings = durable();
-        for (info, rewriting) in
-            [("aof_rewrite_in_progress:1", true), ("aof_rewrite_in_progress:0\naof_rewrite_scheduled:1", true), (started, false)]
-        {
-            settings.read_info(info);
-            assert_eq!(settings.is_rewriting(), rewriting, "{info}");
-        }
-        let refused = durable().judge(Rewritten::Forbidden("BGREWRITEAOF is refused (NOPERM)".into()));
-        assert!(refused.volatile[0].contains("NOPERM") && refused.volatile[0].contains("aof-load-truncated no"), "{refused:?}");
-        assert_eq!(durable().judge(Rewritten::NotYet("later".into())).not_yet.as_deref(), Some("later"));
-    }
-
-    #[test]
     fn some_servers_are_never_fit() {
-        let check = |settings: Settings, part: &str| assert!(settings.judge(Rewritten::Yes).unfit.expect("unfit").contains(part));
+        let check = |settings: Settings, part: &str| assert!(settings.judge().unfit.expect("unfit").contains(part));
         check(Settings { policy: Some("allkeys-lru".into()), ..durable() }, "allkeys-lru");
-        check(Settings { version: Some((6, 0)), ..durable() }, "Redis 6.0");
+        check(Settings { version: Some((6, 2)), ..durable() }, "Redis 6.2");
         check(Settings { replica: true, ..durable() }, "replica");
     }
 
@@ -259,7 +196,7 @@ mod tests {
     fn replicas_are_a_risk_and_no_reason_to_refuse() {
         let mut settings = durable();
         settings.read_info("role:master\r\nconnected_slaves:2\r\nredis_version:7.2.4\r\naof_last_write_status:ok\r\n");
-        let judgement = settings.judge(Rewritten::Yes);
+        let judgement = settings.judge();
         assert!(judgement.volatile.is_empty() && judgement.risks.len() == 1, "{judgement:?}");
         assert_eq!(settings.version, Some((7, 2)));
     }
