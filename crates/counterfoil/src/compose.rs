@@ -120,6 +120,11 @@ pub async fn open_store(url: &str, volatile: Volatile) -> Result<Opened, Compose
     }
 }
 
+/// Whether an embedded ledger could be opened or made there, as far as can be told without doing so.
+pub fn check_place(url: &str) -> Result<(), ComposeError> {
+    Ok(ledger_file(url).map_or(Ok(()), Sqlite::check_place)?)
+}
+
 /// Where an embedded ledger lies.
 pub fn ledger_file(url: &str) -> Option<&Path> {
     let path = url.strip_prefix("sqlite:")?;

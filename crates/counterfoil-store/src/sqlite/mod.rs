@@ -127,6 +127,11 @@ struct Shared {
 }
 
 impl Sqlite {
+    /// Whether a ledger could be opened or made here, as far as can be told without doing so.
+    pub fn check_place(path: &Path) -> Result<(), OpenError> {
+        open::check_place(path)
+    }
+
     /// Opens the ledger at `path`, and makes it when there is none.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         let path = path.as_ref();

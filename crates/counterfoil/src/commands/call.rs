@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use counterfoil_core::canonical::{ARGS_BYTES_MAX, CanonicalJson};
 use counterfoil_core::ids::{CallKey, Kind, Name, NameError};
-use counterfoil_core::{Call, Caller, RunId, StepPath, ToolName};
+use counterfoil_core::{Call, Caller, EffectKey, RunId, StepPath, ToolName};
 
 use counterfoil_runtime::{CallContext, Status};
 
@@ -42,22 +42,55 @@ pub async fn run(global: &Global, args: &CallArgs) -> anyhow::Result<Exit> {
             output::note(line);
         }
     };
+    let unrecorded = Unrecorded::of(answer.status);
     let mut recorded = house.runtime.reports_in(Duration::ZERO).await;
     if !recorded {
-        say(&format!("the tool has ended, and the ledger does not take it: trying for {} s", REPORTS_WAIT.as_secs()));
+        say(&format!("{}: trying for {} s", unrecorded.trying(), REPORTS_WAIT.as_secs()));
         recorded = house.runtime.reports_in(REPORTS_WAIT).await;
     }
-    if recorded && answer.status == Status::InDoubt {
+    if recorded && unrecorded == Unrecorded::Report {
         // What the tool said is in the ledger after all: the same call is now answered from it.
         return Ok(output::answer(global, &house.runtime.call_in(context, call).await));
     }
     let exit = output::answer(global, &answer);
     if let (false, Some(effect)) = (recorded, answer.effect) {
-        // Nobody is shown an answer that is not durable, and it is gone with this process.
-        say("  what the tool said is lost: when the ledger is back, find out in the world whether it happened, and say so:");
-        say(&format!("  counterfoil effects resolve {effect} --happened [--result JSON] | --did-not-happen"));
+        unrecorded.lost(effect).iter().for_each(|line| say(line));
     }
     Ok(exit)
+}
+
+/// What a ledger that is out of reach has not taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unrecorded {
+    /// What the tool said. Nobody is shown an answer that is not durable, and it is gone with this process.
+    Report,
+    /// That nothing was sent under a claim that may have been written.
+    Release,
+}
+
+impl Unrecorded {
+    fn of(status: Status) -> Self {
+        if status == Status::InDoubt { Self::Report } else { Self::Release }
+    }
+
+    fn trying(self) -> &'static str {
+        match self {
+            Self::Report => "the tool has ended, and the ledger does not take it",
+            Self::Release => "nothing was sent, but the ledger may hold a claim, and does not take it back",
+        }
+    }
+
+    fn lost(self, effect: EffectKey) -> [String; 2] {
+        let told = match self {
+            Self::Report => "  what the tool said is lost: when the ledger is back, find out in the world whether it happened, and say so:",
+            Self::Release => "  if the claim is there, the effect will be in doubt when the ledger is back, though nothing was sent; then:",
+        };
+        let verdicts = match self {
+            Self::Report => "--happened [--result JSON] | --did-not-happen",
+            Self::Release => "--did-not-happen",
+        };
+        [told.into(), format!("  counterfoil effects resolve {effect} {verdicts}")]
+    }
 }
 
 pub fn name<K: Kind>(flag: &str, text: &str) -> anyhow::Result<Name<K>> {

@@ -50,18 +50,26 @@ async fn look(global: &Global) -> Vec<Finding> {
         .map_or_else(|| "none; defaults are used (`counterfoil init` writes one)".to_owned(), |p| p.display().to_string());
     add(true, "config", named);
     add(true, "mode", format!("{:?}", config.mode).to_lowercase());
+    if let Some(file) = compose::ledger_file(&config.store) {
+        if let Err(error) = compose::check_place(&config.store) {
+            add(false, "ledger", error.to_string());
+            return findings;
+        }
+        let (good, text) = disk(file, free_mib(file));
+        add(good, "disk", text);
+    }
     if house::exists(&config.store).is_err() {
         add(true, "ledger", format!("{}: none yet; the first call makes it", config.store));
-        return findings;
-    }
-    if let Some(file) = compose::ledger_file(&config.store) {
-        match free_mib(file) {
-            Ok(free) if free < FREE_MIB_MIN => {
-                add(false, "disk", format!("{free} MiB left for {}: calls are refused when nothing is; make room", file.display()));
-            }
-            Ok(free) => add(true, "disk", format!("{free} MiB left")),
-            Err(error) => add(false, "disk", format!("{}: {error}", file.display())),
+        // The tools are looked at all the same, on one that is gone with this process.
+        let tools = match compose::open_store("memory:", Volatile::Allowed).await {
+            Ok(opened) => compose::runtime(&opened, &config).map(|runtime| runtime.tools().len()),
+            Err(error) => Err(error),
+        };
+        match tools {
+            Ok(count) => add(true, "tools", format!("{count} registered")),
+            Err(error) => add(false, "tools", error.to_string()),
         }
+        return findings;
     }
     let started = Instant::now();
     let opened = match compose::open_store(&config.store, Volatile::of(&config)).await {
@@ -122,9 +130,19 @@ async fn look(global: &Global) -> Vec<Finding> {
     findings
 }
 
-/// What this program may still write beside the ledger.
+fn disk(ledger: &Path, free: std::io::Result<u64>) -> (bool, String) {
+    let place = ledger.display();
+    match free {
+        Ok(free) if free < FREE_MIB_MIN => (false, format!("{free} MiB left for {place}: calls are refused when nothing is; make room")),
+        Ok(free) => (true, format!("{free} MiB left")),
+        Err(error) => (false, format!("{place}: {error}")),
+    }
+}
+
+/// What this program may still write where the ledger is, or will be.
 fn free_mib(ledger: &Path) -> std::io::Result<u64> {
-    let disk = rustix::fs::statvfs(ledger)?;
+    let parent = ledger.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let disk = rustix::fs::statvfs(parent)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize) >> 20)
 }
 
@@ -139,4 +157,18 @@ fn described(kind: &Kind, config: &Config) -> String {
 fn server(facts: &postgres::Facts) -> String {
     let others = if facts.listens { "other workers' commits are notified" } else { "other workers' commits are polled for" };
     format!("{}, {} µs away; synchronous_commit {}; {others}", facts.server, facts.round_trip.as_micros(), facts.synchronous_commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_looked_after_before_it_is_full() {
+        let place = Path::new("a.db");
+        assert_eq!(disk(place, Ok(FREE_MIB_MIN)), (true, "64 MiB left".into()));
+        let (good, text) = disk(place, Ok(FREE_MIB_MIN - 1));
+        assert!(!good && text.starts_with("63 MiB left for a.db"), "{text}");
+        assert!(!disk(place, Err(std::io::ErrorKind::NotFound.into())).0);
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::lab::{EXIT_CANCELLED, EXIT_DONE, EXIT_FAILED, EXIT_IN_DOUBT, EXIT_PENDING, EXIT_REFUSED, EXIT_USAGE, Lab};
+use crate::lab::{EXIT_BROKEN, EXIT_CANCELLED, EXIT_DONE, EXIT_FAILED, EXIT_IN_DOUBT, EXIT_PENDING, EXIT_REFUSED, EXIT_USAGE, Lab};
 
 const CONFIG: &str = r#"
 tools:
@@ -143,7 +143,13 @@ fn what_looks_at_a_ledger_makes_none() {
         let refused = lab.json(look).error(EXIT_USAGE, "store_absent");
         assert!(refused.text("/error/message").contains("counterfoil.db"), "{refused:?}");
     }
-    assert!(lab.run(&["doctor"]).stdout.contains("none yet; the first call makes it"));
+    let doctor = lab.run(&["doctor"]);
+    assert!(doctor.stdout.contains("none yet; the first call makes it") && doctor.stdout.contains("3 registered"), "{doctor:?}");
+    // One that could not be made is not "none yet".
+    for (store, part) in [("sqlite:away/x.db", "make it first"), ("sqlite:.", "this is a directory")] {
+        let doctor = lab.run(&["doctor", "--store", store]);
+        assert!(doctor.code == EXIT_BROKEN && doctor.stdout.contains(part), "{doctor:?}");
+    }
     assert!(!lab.ledger().exists());
 }
 

@@ -1,11 +1,15 @@
 //! A-45. A worker that cannot reach the ledger loses its lease: it dispatches nothing, what runs is told to stop, and another takes over.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
 use super::proxy::Proxy;
 use super::shared::{Kind, Shared};
 use super::until;
 use crate::http::server::Server;
+use crate::lab::{EXIT_BROKEN, Run};
+use crate::parts::Process;
 use crate::report::{Fault, Row};
 
 const CONFIG: &str = r#"
@@ -82,4 +86,25 @@ fn a_45_unheard_it_stops_and_another_takes_over_on_postgres() {
 #[test]
 fn a_45_unheard_it_stops_and_another_takes_over_on_redis() {
     a_worker_that_is_cut_off_stops(Kind::Redis, Away::Silent);
+}
+
+/// A command that lost the ledger while it claimed has called no tool, and says nothing of one.
+#[test]
+fn who_reads_is_told_of_a_claim_that_may_be_there() {
+    let shared = Shared::new(Kind::Redis, CONFIG);
+    let lab = &shared.lab;
+    let proxy = Proxy::start(shared.port());
+    proxy.hold_after(b"the-claim");
+    let args = ["call", "charge", "--args", r#"{"which":"the-claim"}"#, "--key", "k", "--store", &shared.url_at(proxy.port)];
+    let mut command = lab.command(&args);
+    let call = Process::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    proxy.wait_holding();
+    proxy.cut();
+    let told = Run::ended(call);
+    assert_eq!((told.code, told.stdout.as_str()), (EXIT_BROKEN, ""), "{told:?}");
+    for part in ["nothing was sent, but the ledger may hold a claim", "refused: nothing was run", " --did-not-happen\n"] {
+        assert!(told.stderr.contains(part), "says nothing of {part:?}: {}", told.stderr);
+    }
+    assert!(!told.stderr.contains("the tool has ended") && !told.stderr.contains("--happened"), "{}", told.stderr);
+    assert_eq!(lab.world.seen("/charge").arrived, 0);
 }

@@ -162,6 +162,10 @@ impl Rules {
             while state.mode == Mode::Silent || state.mode == Mode::HoldAnswers && !up {
                 state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
             }
+            // What was held is not let through when all is cut.
+            if state.mode == Mode::Cut {
+                return;
+            }
             let carried = state.left.map_or(read, |left| left.min(read));
             state.left = state.left.map(|left| left - carried);
             drop(state);
