@@ -132,7 +132,6 @@ impl Builder {
     /// For a store behind a network, where a batch mostly waits and has a price of its own: writers are tasks ([`Threads::None`]), and a small batch waits
     /// for callers that were just answered, as long as one comes within each `moment` ([`GATHER_WITHIN`](crate::GATHER_WITHIN) is a good one).
     pub fn gather_within(mut self, moment: Duration) -> Self {
-        self.threads = Threads::None;
         self.grouping.gather_within = Some(moment);
         self
     }
@@ -141,10 +140,6 @@ impl Builder {
     /// chains.
     pub fn batches_at_once(mut self, batches: usize) -> Self {
         self.grouping.at_once = batches.max(1);
-        if self.grouping.at_once > 1 {
-            // Each tells its callers before the next batch may name their streams.
-            self.threads = Threads::None;
-        }
         self
     }
 
@@ -155,7 +150,10 @@ impl Builder {
             None => Liveness::Leases,
         };
         let fresh = Arc::new(self.fresh);
-        let ledger = Ledger::new(self.store, self.clock.clone(), self.worker, self.threads, self.grouping, fresh.clone());
+        // Only tasks gather, and go beside each other: each tells its callers before the next batch may name their streams.
+        let tasks = self.grouping.at_once > 1 || self.grouping.gather_within.is_some();
+        let threads = if tasks { Threads::None } else { self.threads };
+        let ledger = Ledger::new(self.store, self.clock.clone(), self.worker, threads, self.grouping, fresh.clone());
         let ledger = Arc::new(ledger.with_receipts(self.receipts));
         if let Some(heard) = self.heard {
             ledger.wakeups().hears();

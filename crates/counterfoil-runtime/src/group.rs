@@ -131,6 +131,8 @@ fn write_on_thread(mut writer: Writer, mut ending: Ending, handle: &Handle) {
 async fn write_as_task(mut writer: Writer, mut ending: Ending, mut gather: Gather) {
     let queue = ending.queue.clone();
     let (place, mut put_off) = (writer.place, Vec::new());
+    // Whichever is polled first: the next takes nothing before it is called.
+    queue.rung(place).await;
     loop {
         match queue.take(place, &mut put_off) {
             Taken::Jobs(jobs) => {

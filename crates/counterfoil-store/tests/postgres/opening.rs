@@ -121,8 +121,17 @@ async fn commits_are_synchronous_whatever_the_servers_default() {
     assert_eq!(store.facts().await.expect("the server serves").synchronous_commit, "on");
     append(&store, vec![write(1, 0)]).await.expect("a new stream");
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'counterfoil'";
-    let sessions: i64 = server.client().await.query_one(sql, &[]).await.expect("a list").get(0);
-    assert_eq!(sessions, 6, "two writers, two readers, one to browse, one that listens");
+    let client = server.client().await;
+    // That of the opening takes a moment to go.
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let sessions: i64 = client.query_one(sql, &[]).await.expect("a list").get(0);
+        if sessions == 6 {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "{sessions}, and not two writers, two readers, one to browse, one that listens");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
 }
 
 /// A crash, or an engine whose DDL is not transactional, may leave a schema half made.

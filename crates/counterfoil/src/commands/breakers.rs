@@ -9,7 +9,10 @@ use crate::cli::{BreakersArgs, BreakersCommand, Global};
 use crate::output::{self, Exit};
 
 pub async fn run(global: &Global, args: &BreakersArgs) -> anyhow::Result<Exit> {
-    let house = House::open(global).await?;
+    let house = match &args.command {
+        BreakersCommand::List => House::standing(global).await?,
+        BreakersCommand::Reset { .. } | BreakersCommand::Open { .. } => House::open(global).await?,
+    };
     match &args.command {
         BreakersCommand::List => list(global, &house).await,
         BreakersCommand::Reset { tool } => {

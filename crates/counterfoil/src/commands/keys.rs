@@ -13,7 +13,10 @@ use crate::cli::{Global, KeysArgs, KeysCommand};
 use crate::output::{self, Exit, Refused};
 
 pub async fn run(global: &Global, args: &KeysArgs) -> anyhow::Result<Exit> {
-    let house = House::open(global).await?;
+    let house = match &args.command {
+        KeysCommand::Show => House::standing(global).await?,
+        KeysCommand::Generate | KeysCommand::Rotate { .. } => House::open(global).await?,
+    };
     let (keyring, log) = (keyring(global), Log::new(&house.runtime));
     match &args.command {
         KeysCommand::Generate => {

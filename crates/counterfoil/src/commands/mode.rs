@@ -13,7 +13,10 @@ use crate::cli::{Global, ModeArgs, ModeCommand, ModeWord, WhoArgs};
 use crate::output::{self, Exit, Refused};
 
 pub async fn run(global: &Global, args: &ModeArgs) -> anyhow::Result<Exit> {
-    let house = House::open(global).await?;
+    let house = match &args.command {
+        ModeCommand::Show => House::standing(global).await?,
+        ModeCommand::Set(_) | ModeCommand::Reset { .. } => House::open(global).await?,
+    };
     match &args.command {
         ModeCommand::Show => show(global, &house).await,
         ModeCommand::Set(args) => {

@@ -23,7 +23,7 @@ pub async fn run(global: &Global, args: &SchedulesArgs) -> anyhow::Result<Exit> 
         SchedulesCommand::List => list(global).await,
         SchedulesCommand::Show { name: typed } => {
             let name: ScheduleName = name("NAME", typed)?;
-            let house = House::open(global).await?;
+            let house = House::standing(global).await?;
             show(global, &house.runtime.schedule(&house.config.tenant, &name).await.map_err(missing)?);
             Ok(Exit::Done)
         }
@@ -60,7 +60,7 @@ async fn put(global: &Global, args: &SchedulesPutArgs) -> anyhow::Result<Exit> {
 
 async fn tell(global: &Global, args: &SchedulesTellArgs, word: Word) -> anyhow::Result<Exit> {
     let name: ScheduleName = name("NAME", &args.name)?;
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let told = house.runtime.tell_schedule(&house.config.tenant, &name, word, &operator(&args.who)).await;
     let (heard, schedule) = told.map_err(missing)?;
     if heard == Heard::Before && !global.json {
@@ -75,7 +75,7 @@ async fn next(global: &Global, args: &SchedulesNextArgs) -> anyhow::Result<Exit>
     let (cron, zone, mut at) = match (&args.name, &args.cron) {
         (Some(typed), _) => {
             let name: ScheduleName = name("NAME", typed)?;
-            let house = House::open(global).await?;
+            let house = House::standing(global).await?;
             let schedule = house.runtime.schedule(&house.config.tenant, &name).await.map_err(missing)?;
             (schedule.terms.cron, schedule.terms.zone, house.runtime.now())
         }
@@ -111,7 +111,7 @@ fn local(tick: Timestamp, zone: &str) -> String {
 }
 
 async fn list(global: &Global) -> anyhow::Result<Exit> {
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let found = house.runtime.schedules(&house.config.tenant).await.map_err(refused)?;
     if global.json {
         let schedules: Vec<_> = found.iter().map(shown::schedule).collect();

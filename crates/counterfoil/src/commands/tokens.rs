@@ -62,7 +62,7 @@ async fn create(global: &Global, args: &CreateTokenArgs) -> anyhow::Result<Exit>
 }
 
 async fn list(global: &Global) -> anyhow::Result<Exit> {
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let tokens = Tokens::new(&house.runtime).list().await?;
     let now = house.runtime.now();
     if global.json {
@@ -93,7 +93,7 @@ async fn list(global: &Global) -> anyhow::Result<Exit> {
 }
 
 async fn revoke(global: &Global, id: &str, who: &WhoArgs) -> anyhow::Result<Exit> {
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let token = Tokens::new(&house.runtime).revoke(id, &operator(who)).await.map_err(refused)?;
     match (global.json, &token.revoked) {
         (true, _) => output::json(&item(&token, house.runtime.now())),

@@ -35,7 +35,7 @@ pub async fn run(global: &Global, args: &WorkflowsArgs) -> anyhow::Result<Exit> 
         WorkflowsCommand::List => list(global).await,
         WorkflowsCommand::Show { name: typed } => {
             let name: WorkflowName = name("NAME", typed)?;
-            let house = House::open(global).await?;
+            let house = House::standing(global).await?;
             let found = house.runtime.workflow(&house.config.tenant, &name).await.map_err(refused)?;
             let Some(workflow) = found else {
                 return Err(Refused::refused(
@@ -81,7 +81,7 @@ fn check(global: &Global, files: &[std::path::PathBuf]) -> anyhow::Result<Exit> 
 }
 
 async fn list(global: &Global) -> anyhow::Result<Exit> {
-    let house = House::open(global).await?;
+    let house = House::standing(global).await?;
     let query =
         Query { kind: StreamKind::Workflow, states: vec!["registered"], limit: 1000, ..Query::effects(house.config.tenant.clone()) };
     let found = house.runtime.ledger().all_of(query).await?;

@@ -132,6 +132,11 @@ impl Lab {
         path
     }
 
+    /// An empty one.
+    pub fn make_ledger(&self) {
+        drop(counterfoil_store::sqlite::Sqlite::open(self.ledger(), Default::default()).expect("a ledger"));
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

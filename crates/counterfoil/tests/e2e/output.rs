@@ -129,7 +129,14 @@ fn what_looks_at_a_ledger_makes_none() {
     let lab = Lab::new(CONFIG);
     let shown = ["effects", "show", "00000000"];
     let archive = ["archive", "--before", "30d", "-o", "old.gz"];
-    let looks: [&[&str]; 8] = [
+    let looks: [&[&str]; 15] = [
+        &["breakers", "list"],
+        &["keys", "show"],
+        &["mode", "show"],
+        &["schedules", "list"],
+        &["schedules", "next", "daily"],
+        &["tokens", "list"],
+        &["workflows", "list"],
         &archive,
         &["effects", "list"],
         &shown,

@@ -201,8 +201,7 @@ fn usage_that_is_not_understood_runs_nothing() {
     }
     lab.json(&["effects", "list", "--state", "doubtful"]).error(EXIT_USAGE, "invalid_state");
     lab.json(&["effects", "list", "--older-than", "soon"]).error(EXIT_USAGE, "invalid_age");
-    // Makes a ledger, and leaves it empty.
-    lab.json(&["breakers", "list"]);
+    lab.make_ledger();
     lab.json(&["effects", "show", "xyz"]).error(EXIT_USAGE, "invalid_key");
     lab.json(&["effects", "show", "0123456789abcdef"]).error(EXIT_REFUSED, "not_found");
     lab.json(&["effects", "show", &"0".repeat(64)]).error(EXIT_REFUSED, "not_found");

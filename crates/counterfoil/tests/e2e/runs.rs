@@ -121,8 +121,8 @@ fn a_41_a_64_death_at_every_append_of_the_trip() {
 
 /// Runs the trip in a process that is killed when the ledger can take no more records than these, and gives how many it has then. `None`: it ended before.
 fn kill_at(lab: &Lab, records: u64) -> Option<i64> {
-    // Makes the ledger, so that it can be shut.
-    lab.run(&["breakers", "list"]);
+    // So that it can be shut.
+    lab.make_ledger();
     let conn = rusqlite::Connection::open(lab.ledger()).unwrap();
     conn.busy_timeout(Duration::from_secs(10)).unwrap();
     let shut = format!(

@@ -116,6 +116,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_made() {
     }
     assert_eq!(lab.run(&["tokens", "create"]).code, EXIT_USAGE, "a caller is needed");
     assert!(!lab.ledger().exists(), "not even a ledger");
+    lab.make_ledger();
     assert_eq!(listed(&lab), [] as [Value; 0]);
 }
 
@@ -123,6 +124,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_made() {
 fn revoking_names_one_token_or_changes_nothing() {
     let lab = Lab::charging("");
     let unknown = |id: &str| lab.json(&["tokens", "revoke", id]);
+    lab.make_ledger();
     unknown("0123456789ab").error(EXIT_REFUSED, "not_found");
     let (token, secret) = created(&lab, &["--caller", "a"]);
     let id = token["id"].as_str().unwrap();
