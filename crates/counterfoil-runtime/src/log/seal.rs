@@ -186,13 +186,10 @@ impl Log {
             return Ok(read);
         }
         let there = self.ledger.tail(Position(covered.position.saturating_sub(1)), 1).await?;
-        match there.first() {
-            Some(first) if covered.is(first) => return Ok(first.record.position),
-            // Pruned: nothing is at its place, and something behind it.
-            Some(first) if first.record.position.0 > covered.position => return Ok(Position(covered.position)),
-            _ => {}
+        if let Some(first) = there.first().filter(|first| covered.is(first)) {
+            return Ok(first.record.position);
         }
-        // A copy has positions of its own. It is met once: the next head has these.
+        // Chains are never pruned, so it is elsewhere: a copy has positions of its own. It is met once: the next head has these.
         let mut after = Position(0);
         loop {
             let page = self.ledger.tail(after, PAGE).await?;

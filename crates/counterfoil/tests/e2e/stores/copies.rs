@@ -161,3 +161,29 @@ async fn a_ledger_in_use_is_copied() {
     assert_eq!(whole.at("/found"), first.at("/records"));
     assert_eq!(sound(&lab, &redis.url()).text("/digest"), sound(&lab, "sqlite:counterfoil.db").text("/digest"));
 }
+
+/// Positions are each store's own, dense in one and sparse in the other: the next head covers what came since and nothing twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_receipts_goes_on_in_every_copy() {
+    let lab = Lab::charging("");
+    let (postgres, redis) = (postgres::Server::start().await, redis::Server::durable());
+    let stores = [
+        "sqlite:counterfoil.db".to_owned(),
+        postgres.url("?schema=first"),
+        redis.url(),
+        postgres.url("?schema=second"),
+        "sqlite:back.db".to_owned(),
+    ];
+    for key in ["a", "b", "c"] {
+        lab.call("charge", "{}", key).done();
+    }
+    assert_eq!(lab.run(&["receipts", "seal"]).code, EXIT_DONE);
+    for (receipts, pair) in (4..).zip(stores.windows(2)) {
+        let to = &pair[1];
+        copied(&lab, &pair[0], to);
+        lab.json(&["call", "charge", "--key", &format!("in-{receipts}"), "--store", to]).done();
+        let sealed = lab.json(&["receipts", "seal", "--store", to]);
+        assert_eq!((sealed.at("/added"), sealed.at("/head/size")), (json!(1), json!(receipts)), "{to}: {sealed:?}");
+        sound(&lab, to);
+    }
+}
