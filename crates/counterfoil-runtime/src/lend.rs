@@ -148,7 +148,7 @@ impl Runtime {
         let inner = self.inner.clone();
         // A client that hangs up half-way leaves no probe or claim without its end.
         let driving = crate::undropped::Undropped::new(
-            self.inner.handle(),
+            self.inner.beyond(),
             Box::pin(async move {
                 let driven = inner.drive(&mut task, effect).await;
                 (task, driven)
@@ -195,7 +195,7 @@ impl Runtime {
         let (runtime, permit) = (self.clone(), permit.clone());
         // What a client reports is recorded also when it does not wait for the answer.
         crate::undropped::Undropped::new(
-            self.inner.handle(),
+            self.inner.beyond(),
             Box::pin(async move {
                 let reported = runtime.record_report(&permit, outcome, &beside).await;
                 // What the run has not heard now it hears when it is next looked at.

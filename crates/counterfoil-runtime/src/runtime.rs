@@ -40,7 +40,7 @@ use crate::silence::Silences;
 use crate::stripes::Stripes;
 use crate::tool::{self, Runs};
 use crate::trace::{self, CallContext};
-use crate::undropped::Undropped;
+use crate::undropped::{Beyond, Undropped};
 
 /// Embeds the whole of Counterfoil. Cheap to clone.
 #[derive(Clone)]
@@ -61,7 +61,8 @@ pub(crate) struct Inner {
     pub reports: Reports,
     pub fresh: Arc<Fresh>,
     /// Of the Tokio runtime it was built in.
-    handles: Stripes<Arc<Handle>>,
+    beyond: Stripes<Arc<Beyond>>,
+    going_on: Reports,
     pub novelty: Novelty,
     pub salt: OnceCell<Salt>,
     /// Whether a call that comes without a trace begins one.
@@ -183,6 +184,7 @@ impl Runtime {
         let gates = Gates::new(ledger.clone(), clock.clone(), meters.clone());
         let modes = Modes::new(ledger.clone(), clock.clone(), configured);
         let heartbeat = Heartbeat::start(ledger.clone());
+        let going_on = Reports::default();
         let inner = Inner {
             ledger,
             tools: Registry::default(),
@@ -195,7 +197,8 @@ impl Runtime {
             meters,
             reports: Reports::default(),
             fresh,
-            handles: Stripes::new(|| Arc::new(Handle::current())),
+            beyond: Stripes::new(|| Arc::new(Beyond { handle: Handle::current(), going_on: going_on.clone() })),
+            going_on,
             novelty,
             salt: OnceCell::new(),
             begins_traces: AtomicBool::new(false),
@@ -224,6 +227,11 @@ impl Runtime {
     /// Waits for reports that could not be recorded at once: a program that ends calls this first. False: some are still not in.
     pub async fn reports_in(&self, within: Duration) -> bool {
         self.inner.reports.all_in(within).await
+    }
+
+    /// Waits for calls that go on although whoever made them has gone away. False: some still do.
+    pub async fn calls_ended(&self, within: Duration) -> bool {
+        self.inner.going_on.all_in(within).await
     }
 
     /// Whether a worker of this ledger is certainly dead.
@@ -355,7 +363,7 @@ impl Runtime {
             Err(Told::replayed(Answer { replayed: true, ..answer }))
         } else {
             let limited = task.tool.policy.limits.shared();
-            Ok(Undropped::polled(limited, self.inner.handle(), Box::pin(self.inner.clone().see_through(task, effect))))
+            Ok(Undropped::polled(limited, self.inner.beyond(), Box::pin(self.inner.clone().see_through(task, effect))))
         };
         async move {
             match going_on {
@@ -484,8 +492,8 @@ pub(crate) fn fits(tool: &Registered, call: &Call, runs: Runs) -> Result<(), Box
 
 impl Inner {
     /// For what goes on when its caller goes away.
-    pub(crate) fn handle(&self) -> Arc<Handle> {
-        self.handles.own().clone()
+    pub(crate) fn beyond(&self) -> Arc<Beyond> {
+        self.beyond.own().clone()
     }
 
     /// Where a call stands that came from there. Nowhere, if neither its caller nor this program traces.

@@ -11,27 +11,34 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
+use crate::reports::Reports;
+
 /// Boxed by whoever makes it: a call's is large, and each hand that it goes through would copy it.
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// Where what nobody awaits any more goes on: the Tokio runtime, and a count of it.
+pub struct Beyond {
+    pub handle: Handle,
+    pub going_on: Reports,
+}
+
 pub struct Undropped<T: Send + 'static> {
     future: Option<Boxed<T>>,
-    handle: Arc<Handle>,
+    beyond: Arc<Beyond>,
 }
 
 impl<T: Send + 'static> Undropped<T> {
-    /// `handle`: of the runtime that goes on with it.
-    pub fn new(handle: Arc<Handle>, future: Boxed<T>) -> Self {
-        Self { future: Some(future), handle }
+    pub fn new(beyond: Arc<Beyond>, future: Boxed<T>) -> Self {
+        Self { future: Some(future), beyond }
     }
 
     /// `apart`: as a task of its own from the beginning. For what holds something that others wait for: a caller that does not poll
     /// its future for a while would hold them up.
-    pub fn polled(apart: bool, handle: Arc<Handle>, future: Boxed<T>) -> Self {
+    pub fn polled(apart: bool, beyond: Arc<Beyond>, future: Boxed<T>) -> Self {
         if !apart {
-            return Self::new(handle, future);
+            return Self::new(beyond, future);
         }
-        let task = handle.spawn(future.in_current_span());
+        let task = beyond.handle.spawn(future.in_current_span());
         let waiting = Box::pin(async move {
             match task.await {
                 Ok(value) => value,
@@ -40,7 +47,7 @@ impl<T: Send + 'static> Undropped<T> {
                 Err(_) => std::future::pending().await,
             }
         });
-        Self::new(handle, waiting)
+        Self::new(beyond, waiting)
     }
 }
 
@@ -61,7 +68,12 @@ impl<T: Send + 'static> Drop for Undropped<T> {
     fn drop(&mut self) {
         if let Some(future) = self.future.take() {
             // Dropped within its caller's span: what it goes on to do is still told there.
-            self.handle.spawn(async move { drop(future.await) }.in_current_span());
+            let going_on = self.beyond.going_on.begin();
+            let ending = async move {
+                drop(future.await);
+                drop(going_on);
+            };
+            self.beyond.handle.spawn(ending.in_current_span());
         }
     }
 }

@@ -43,7 +43,7 @@ impl Runtime {
                 driven => runtime.inner.dress(&task, driven),
             }
         });
-        Undropped::polled(limited, self.inner.handle(), going_on).await
+        Undropped::polled(limited, self.inner.beyond(), going_on).await
     }
 
     pub(crate) async fn unrecorded(&self, tool: &Registered, call: &Call, within: Option<&TraceContext>) -> Told {

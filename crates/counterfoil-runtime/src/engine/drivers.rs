@@ -163,7 +163,8 @@ impl Runtime {
         }
     }
 
-    /// Drives a run until it has ended: waits with it where it waits, and looks on where another worker is at it.
+    /// Drives a run until it has ended: waits with it where it waits, and looks on where another worker is at it. Or until this process begins no more steps
+    /// ([`begin_no_steps`](Self::begin_no_steps)).
     pub async fn see_run_through(&self, tenant: &Tenant, run: &RunId) -> Result<(), RunError> {
         let stream = StreamId::run(tenant, run);
         loop {
@@ -173,7 +174,7 @@ impl Runtime {
             }
             // As it is now: what came since it was let go of is in it.
             let (facts, _) = book::read(&self.inner, tenant, run).await?;
-            if facts.state().is_end() {
+            if facts.state().is_end() || self.inner.lives.resting() {
                 return Ok(());
             }
             let parked = Version(facts.version);
@@ -183,7 +184,7 @@ impl Runtime {
                 let woken = waiter.notify.notified();
                 let moved = self.inner.ledger.records(stream, Reach::Newest(1)).await?.version != parked;
                 let now = self.now();
-                if moved || due.is_some_and(|due| due <= now) {
+                if moved || due.is_some_and(|due| due <= now) || self.inner.lives.resting() {
                     break;
                 }
                 let nap = due.map_or(LOOK_EVERY, |due| due.since(now).min(LOOK_EVERY));

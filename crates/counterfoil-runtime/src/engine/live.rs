@@ -528,7 +528,7 @@ impl Runtime {
         }
         task.trace = self.inner.below(None);
         let told = match task.held {
-            Some(_) => Undropped::new(self.inner.handle(), Box::pin(self.inner.clone().see_through(task, effect))).await,
+            Some(_) => Undropped::new(self.inner.beyond(), Box::pin(self.inner.clone().see_through(task, effect))).await,
             None => self.settle(task, effect).await,
         };
         let answer = self.counted(&meters, started, told);

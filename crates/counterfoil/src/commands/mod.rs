@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod effects;
 pub mod erase;
 pub mod flush;
+pub mod foreground;
 pub mod history;
 pub mod house;
 pub mod init;

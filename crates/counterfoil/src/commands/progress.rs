@@ -1,6 +1,7 @@
 //! A run's steps as they begin and end, a line each, on stderr.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use counterfoil_core::run::entry::{Began, StepEnd};
@@ -40,11 +41,11 @@ impl Progress {
         Ok(())
     }
 
-    /// Shows what happens for as long as it is polled, until the run has ended.
-    pub async fn follow(&mut self, runtime: &Runtime, tenant: &Tenant, run: &RunId) -> anyhow::Result<()> {
+    /// Shows what happens for as long as it is polled. What cannot be read now is shown later: whoever drives the run says what is wrong.
+    pub async fn follow(&mut self, runtime: &Runtime, tenant: &Tenant, run: &RunId) -> Infallible {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            if !self.silent && self.look(runtime, tenant, run).await? {
+            if !self.silent && self.look(runtime, tenant, run).await.unwrap_or(false) {
                 std::future::pending::<()>().await;
             }
         }

@@ -10,8 +10,8 @@ use counterfoil_runtime::engine::{NewRun, RunError};
 use counterfoil_runtime::workflow::Workflow;
 
 use super::call::{name, read_json};
+use super::foreground::{self, Until};
 use super::house::{House, config_refused};
-use super::progress::Progress;
 use crate::cli::{Global, RunArgs};
 use crate::output::{self, Exit, Refused};
 
@@ -63,23 +63,8 @@ async fn put_before(runtime: &Runtime, tenant: &Tenant, typed: &str) -> anyhow::
 
 /// Drives a run to its end, or as far as it comes before Ctrl-C, and shows it.
 pub async fn see_through(global: &Global, house: &House, tenant: &Tenant, run: &RunId) -> anyhow::Result<Exit> {
-    let runtime = &house.runtime;
-    let mut progress = Progress::new(global);
-    progress.prime(runtime, tenant, run).await?;
-    let driving = runtime.see_run_through(tenant, run);
-    let shown = progress.follow(runtime, tenant, run);
-    tokio::select! {
-        driven = driving => driven.map_err(refused)?,
-        followed = shown => followed?,
-        _ = tokio::signal::ctrl_c() => {
-            runtime.let_go(tenant, run).await.map_err(refused)?;
-            if !global.json {
-                output::note(format_args!("\nstopped here; nothing is lost. Go on with it:\n  counterfoil runs resume {run}"));
-            }
-        }
-    }
-    let view = runtime.run(tenant, run).await.map_err(refused)?;
-    progress.last(runtime, tenant, run).await?;
+    foreground::drive(global, &house.runtime, tenant, run, Until::Ended).await?;
+    let view = house.runtime.run(tenant, run).await.map_err(refused)?;
     Ok(super::runs::show_end(global, &view))
 }
 

@@ -13,6 +13,7 @@ use counterfoil_store::{Position, Query};
 
 use super::call::{name, read_json};
 use super::effects::operator;
+use super::foreground::{self, Until};
 use super::house::House;
 use super::progress::Progress;
 use super::run::{refused, see_through};
@@ -119,21 +120,7 @@ async fn go_on(global: &Global, house: &House, run: RunId, heard: Result<Heard, 
     }
     let tenant = &house.config.tenant;
     if !go.detach {
-        let mut progress = Progress::new(global);
-        progress.prime(&house.runtime, tenant, &run).await?;
-        let driven = house.runtime.drive_run(tenant, &run);
-        let shown = progress.follow(&house.runtime, tenant, &run);
-        tokio::select! {
-            driven = driven => {
-                driven.map_err(refused)?;
-            }
-            followed = shown => followed?,
-            _ = tokio::signal::ctrl_c() => {
-                house.runtime.let_go(tenant, &run).await.map_err(refused)?;
-                output::note(format_args!("\nstopped here; go on with it: counterfoil runs resume {run}"));
-            }
-        }
-        progress.last(&house.runtime, tenant, &run).await?;
+        foreground::drive(global, &house.runtime, tenant, &run, Until::Rest).await?;
     }
     let view = house.runtime.run(tenant, &run).await.map_err(refused)?;
     Ok(show_end(global, &view))

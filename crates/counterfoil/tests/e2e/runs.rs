@@ -1,9 +1,11 @@
 //! G, H, L and the workflow items of D and F: runs by the command line, against a world in a process of its own.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::lab::{EXIT_CANCELLED, EXIT_DONE, EXIT_FAILED, EXIT_PENDING, EXIT_REFUSED, EXIT_USAGE, Lab, Run, World};
@@ -164,15 +166,36 @@ fn a_run_that_is_killed_in_the_middle_of_a_step_does_not_repeat_it() {
 }
 
 #[test]
-fn ctrl_c_leaves_a_run_that_can_be_resumed_and_says_how() {
+fn a_signal_lets_the_step_end_and_begins_no_other() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let lab = lab();
+        lab.world.then("/book_hotel", json!({ "after": true }));
+        let mut process = begin(&lab, &GO);
+        lab.world.wait_holding("/book_hotel", 1);
+        process.signal(signal);
+        let mut told = BufReader::new(process.child.stderr.as_mut().expect("a pipe")).lines().map(|line| line.expect("text"));
+        assert!(told.any(|line| line.starts_with("finishing the steps that are under way")));
+        lab.world.release("/book_hotel");
+        let rest: Vec<String> = told.collect();
+        assert!(rest.iter().any(|line| line == "  counterfoil runs resume t"), "{rest:?}");
+        assert_eq!(Run::ended(process).code, EXIT_PENDING);
+        assert_eq!((acted(&lab.world), lab.listed("in_doubt").len()), ([1, 0, 1, 0, 0, 0], 0));
+        let ended = lab.json(&["runs", "resume", "t"]);
+        assert_eq!((ended.code, acted(&lab.world)), (EXIT_DONE, [1, 0, 1, 0, 1, 0]), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_second_signal_quits_and_the_run_can_be_resumed() {
     let lab = lab();
     lab.world.then("/book_hotel", json!({ "before": true }));
-    let process = begin(&lab, &GO);
+    let mut process = begin(&lab, &GO);
     lab.world.wait_holding("/book_hotel", 1);
-    process.signal(rustix::process::Signal::INT);
-    let said = Run::ended(process);
-    assert_eq!(said.code, EXIT_PENDING, "{said:?}");
-    assert!(said.stderr.contains("counterfoil runs resume t"), "{}", said.stderr);
+    process.signal(Signal::INT);
+    let mut told = BufReader::new(process.child.stderr.as_mut().expect("a pipe")).lines().map(|line| line.expect("text"));
+    assert!(told.any(|line| line.starts_with("finishing the steps that are under way")));
+    process.signal(Signal::INT);
+    assert_eq!(Run::ended(process).code, 130);
     lab.world.drop_held("/book_hotel");
     lab.world.then("/book_hotel", json!({}));
     let ended = lab.json(&["runs", "resume", "t"]);

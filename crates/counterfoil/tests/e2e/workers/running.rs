@@ -1,10 +1,15 @@
 //! Runs on every kind of ledger: a worker is killed in the middle of many of them, another goes on, and the world has each booking and each undo once.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use serde_json::json;
 
 use super::shared::{Kind, Shared};
 use super::until;
 use crate::http::server::Server;
+use crate::lab::{EXIT_DONE, Run};
+use crate::parts::Process;
 
 /// What the world counts, in this order.
 const TOOLS: [&str; 6] = ["book_flight", "cancel_flight", "book_hotel", "cancel_hotel", "charge", "refuse"];
@@ -87,4 +92,41 @@ fn a_killed_workers_runs_go_on_with_another_on_redis() {
 #[test]
 fn a_killed_workers_runs_go_on_with_another_on_sqlite() {
     a_killed_workers_runs_go_on_with_another(Kind::Sqlite);
+}
+
+/// A run in the foreground: the ledger goes away in the middle of a step, and comes back. The step goes on meanwhile, and so does the run after it.
+fn a_run_lives_through_an_outage(kind: Kind) {
+    // No probe: a step that this process left would stay in doubt.
+    let config = "tools:
+  book: { http: { method: POST, url: \"WORLD/book\", json: \"${args}\" }, timeout: 60s }
+  charge: { http: { method: POST, url: \"WORLD/charge\", json: \"${args}\" } }
+";
+    let shared = Shared::new(kind, config);
+    let lab = &shared.lab;
+    lab.write("trip.yaml", "workflow: trip\nsteps:\n  - { id: book, tool: book }\n  - { id: pay, tool: charge }\n");
+    lab.world.then("/book", json!({ "after": true }));
+    let mut command = lab.command(&["run", "trip.yaml", "--run", "t"]);
+    let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    lab.world.wait_holding("/book", 1);
+    shared.down();
+    // Nothing but its own look finds that out: it extends its leases after a third of them.
+    let mut told = BufReader::new(process.child.stderr.as_mut().expect("a pipe")).lines().map(|line| line.expect("text"));
+    assert!(told.any(|line| line.ends_with("trying again; what is at work goes on")), "it says so");
+    shared.up();
+    lab.world.release("/book");
+    let rest: Vec<String> = told.collect();
+    let ended = Run::ended(process);
+    assert_eq!(ended.code, EXIT_DONE, "{rest:?} {ended:?}");
+    assert_eq!(["/book", "/charge"].map(|path| lab.world.acted(path)), [1, 1]);
+    assert_eq!(lab.listed("in_doubt").len(), 0);
+}
+
+#[test]
+fn a_run_lives_through_an_outage_of_postgres() {
+    a_run_lives_through_an_outage(Kind::Postgres);
+}
+
+#[test]
+fn a_run_lives_through_an_outage_of_redis() {
+    a_run_lives_through_an_outage(Kind::Redis);
 }
