@@ -371,7 +371,7 @@ mod tests {
         let expires = NOW + Duration::from_secs(60);
         let asked = Entry::ApprovalAsked { at: NOW, expires };
         let waiting = effect([asked.clone()]);
-        let approved = effect([asked, Entry::Approved { at: NOW, by: "ada".into() }]);
+        let approved = effect([asked, Entry::Approved { at: NOW, by: "ada".into(), why: String::new() }]);
         let needed = Conditions { needs_approval: true, ..conditions(&policy) };
         assert_eq!(decide(&effect([]), &needed), Decision::AskApproval);
         assert_eq!(decide(&waiting, &needed), Decision::Hold(Hold::Approval));
@@ -384,7 +384,7 @@ mod tests {
         let of_its_record = ReceiptId::new(&waiting.key, waiting.version + 1);
         assert!(matches!(denied, Entry::Denied { receipt, .. } if receipt == of_its_record), "its receipt is found by its record");
         let mut late = waiting.clone();
-        assert!(late.apply([Entry::Approved { at: expires, by: "ada".into() }]).is_err(), "too late");
+        assert!(late.apply([Entry::Approved { at: expires, by: "ada".into(), why: String::new() }]).is_err(), "too late");
         let mut closed = waiting;
         closed.apply([denied]).unwrap();
         assert_eq!(decide(&closed, &Conditions { now: expires, ..needed }), Decision::Replay);

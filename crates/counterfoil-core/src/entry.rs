@@ -25,6 +25,8 @@ pub enum Entry {
     Approved {
         at: Timestamp,
         by: String,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
     },
     /// A person said no, or nobody said yes in time.
     Denied {
@@ -84,6 +86,8 @@ pub enum Entry {
     UndoStarted {
         at: Timestamp,
         by: String,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
         undo: EffectKey,
     },
     UndoFinished {

@@ -347,8 +347,8 @@ fn entry(text: &str) -> Entry {
             retain_ms: 1000,
         }),
         ("approval_asked", _) => Entry::ApprovalAsked { at: AT, expires: EXPIRES },
-        ("approved", "late") => Entry::Approved { at: EXPIRES, by: by() },
-        ("approved", _) => Entry::Approved { at: AT, by: by() },
+        ("approved", "late") => Entry::Approved { at: EXPIRES, by: by(), why: String::new() },
+        ("approved", _) => Entry::Approved { at: AT, by: by(), why: String::new() },
         ("denied", _) => Entry::Denied { at: AT, by: by(), why: why(), receipt: receipt(1) },
         ("claimed", _) => {
             let attempt = fence.0 as u32 / 2;
@@ -377,7 +377,7 @@ fn entry(text: &str) -> Entry {
         ("resolved", "gave_up") => resolved(Verdict::GaveUp),
         ("cancelled", _) => Entry::Cancelled { at: AT, by: by(), why: why(), receipt: receipt(30) },
         ("reopened", _) => Entry::Reopened { at: AT, by: by(), why: why() },
-        ("undo_started", _) => Entry::UndoStarted { at: AT, by: by(), undo },
+        ("undo_started", _) => Entry::UndoStarted { at: AT, by: by(), why: String::new(), undo },
         ("undo_finished", "another") => Entry::UndoFinished { at: AT, undo: key(), failure: None, receipt: receipt(40) },
         ("undo_finished", "failed") => Entry::UndoFinished { at: AT, undo, failure: Some(rejected()), receipt: receipt(40) },
         ("undo_finished", _) => Entry::UndoFinished { at: AT, undo, failure: None, receipt: receipt(40) },

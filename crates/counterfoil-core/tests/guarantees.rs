@@ -247,7 +247,7 @@ fn act(model: &mut Model, person: &Person) {
             model.person(|at, receipt| Entry::Cancelled { at, by: by(), why: "enough".into(), receipt });
         }
         Person::Approve => {
-            model.person(|at, _| Entry::Approved { at, by: by() });
+            model.person(|at, _| Entry::Approved { at, by: by(), why: String::new() });
         }
         Person::Deny => {
             model.person(|at, receipt| Entry::Denied { at, by: by(), why: "too much".into(), receipt });
@@ -260,7 +260,7 @@ fn act(model: &mut Model, person: &Person) {
         }
         Person::StartUndo => {
             let undo = call::undo_key(&model.store.effect().sent_key());
-            model.person(|at, _| Entry::UndoStarted { at, by: by(), undo });
+            model.person(|at, _| Entry::UndoStarted { at, by: by(), why: String::new(), undo });
         }
         Person::EndUndo { fails } => {
             let undo = call::undo_key(&model.store.effect().sent_key());

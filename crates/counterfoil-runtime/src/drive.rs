@@ -182,7 +182,7 @@ impl Inner {
         };
         let mut pass = match passed {
             Ok(pass) => pass,
-            Err(barred) => return Ok(Err(Ending::NotAdmitted(barred.0, barred.1))),
+            Err(barred) => return Ok(Err(barred.after(effect))),
         };
         let spent = match budget::is_spent(task, effect) {
             false => Ok(Vec::new()),

@@ -12,11 +12,11 @@ use std::time::Duration;
 use counterfoil_core::breaker::{Admission, Breaker, Health, Phase};
 use counterfoil_core::limit::Place;
 use counterfoil_core::summary::StreamKind;
-use counterfoil_core::{Outcome, Policy, StreamId, Summary, Tenant, Timestamp, ToolName};
+use counterfoil_core::{Effect, Outcome, Policy, StreamId, Summary, Tenant, Timestamp, ToolName};
 use counterfoil_store::{Version, Write};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::answer::{AnswerError, Status};
+use crate::answer::{AnswerError, Ending, Status};
 use crate::clock::Clock;
 use crate::ledger::{Ledger, LedgerError};
 use crate::observe::Meters;
@@ -106,6 +106,18 @@ pub struct Pass {
 
 /// Why there is no pass. Nothing was dispatched and nothing is recorded.
 pub struct Barred(pub Status, pub AnswerError);
+
+impl Barred {
+    /// Says what was sent before.
+    pub fn after(mut self, effect: &Effect) -> Ending {
+        let sent = match effect.attempts {
+            0 => "nothing was sent".to_owned(),
+            attempts => format!("nothing more is sent after attempt {attempts}"),
+        };
+        self.1.message = format!("{}; {sent}", self.1.message);
+        Ending::NotAdmitted(self.0, self.1)
+    }
+}
 
 impl Gates {
     pub(crate) fn new(ledger: Arc<Ledger>, clock: Arc<dyn Clock>, meters: Arc<Meters>) -> Self {
@@ -389,7 +401,7 @@ impl Gates {
     fn circuit_open(&self, gate: &Gate, retry_at: Option<Timestamp>) -> Barred {
         let kept = lock(&gate.breaker);
         let reason = kept.breaker.open.as_ref().map_or("", |o| o.reason.as_str());
-        let message = format!("the breaker of {} is open: {reason}; nothing was sent", gate.tool);
+        let message = format!("the breaker of {} is open: {reason}", gate.tool);
         let wait = retry_at.map(|at| at.since(self.clock.now()));
         Barred(Status::CircuitOpen, AnswerError::new("circuit_open", message).retriable(wait))
     }

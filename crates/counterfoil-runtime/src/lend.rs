@@ -292,7 +292,7 @@ impl Inner {
         let Some(lending) = &task.lending else { return Ok((effect.clone(), Ending::Elsewhere)) };
         let mut pass = match self.gates.pass_out(&task.call.tenant, &task.tool.name, &task.tool.policy).await? {
             Ok(pass) => pass,
-            Err(barred) => return Ok((effect.clone(), Ending::NotAdmitted(barred.0, barred.1))),
+            Err(barred) => return Ok((effect.clone(), barred.after(effect))),
         };
         let mut spent = match budget::spend(&self.ledger, task, effect).await? {
             Ok(writes) => writes,

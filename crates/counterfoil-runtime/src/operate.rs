@@ -208,7 +208,7 @@ impl Runtime {
         let effect = self
             .change(key, "only a call that waits for approval can be approved", operator, |effect, now| match effect.state {
                 State::WaitingApproval { expires, .. } if now < expires => {
-                    Some((Entry::Approved { at: now, by: operator.by.clone() }, None))
+                    Some((Entry::Approved { at: now, by: operator.by.clone(), why: operator.why.clone() }, None))
                 }
                 _ => None,
             })
@@ -293,7 +293,8 @@ impl Runtime {
             .change(key, "only what is done can be undone", operator, |effect, now| {
                 // By the key the world knows it by: what a flushed key does next has an undo of its own.
                 let undo = undo_key(&effect.sent_key());
-                committed(&effect.state).map(|_| (Entry::UndoStarted { at: now, by: operator.by.clone(), undo }, None))
+                committed(&effect.state)
+                    .map(|_| (Entry::UndoStarted { at: now, by: operator.by.clone(), why: operator.why.clone(), undo }, None))
             })
             .await?;
         observe::compensation_begun();

@@ -143,6 +143,7 @@ pub fn exit_of(answer: &Answer) -> Exit {
         Status::InDoubt => Exit::InDoubt,
         Status::Pending | Status::WaitingApproval => Exit::Pending,
         Status::Cancelled => Exit::Cancelled,
+        Status::CircuitOpen if answer.attempt > 0 => Exit::Failed,
         Status::CircuitOpen => Exit::Refused,
         Status::Timeout => Exit::Failed,
         Status::Error => match answer.error.as_ref().map(|e| e.code.as_str()) {
@@ -176,10 +177,12 @@ pub fn answer(global: &Global, answer: &Answer) -> Exit {
         }
         (Status::Error | Status::Timeout, true) => "failed (the recorded failure; nothing was run)".to_owned(),
         (Status::Error | Status::Timeout, false) => format!("failed after attempt {}", answer.attempt),
+        (Status::CircuitOpen, _) if answer.attempt > 0 => format!("failed after attempt {}; the breaker is open", answer.attempt),
         (Status::CircuitOpen, _) => "refused: the breaker is open; nothing was run".to_owned(),
         (Status::InDoubt, _) => "IN DOUBT".to_owned(),
         (Status::Pending, _) => "pending".to_owned(),
         (Status::WaitingApproval, _) => "waiting for approval; nothing was run".to_owned(),
+        (Status::Cancelled, _) if answer.outcome == "in_doubt" => "cancelled while at work: it may have happened".to_owned(),
         (Status::Cancelled, _) => "cancelled".to_owned(),
     };
     note(&word);

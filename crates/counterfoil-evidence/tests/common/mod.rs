@@ -173,7 +173,7 @@ impl Story {
                 let receipt = id(&effect);
                 self.record(&mut effect, vec![finished(done(receipt))]);
                 let undo = undo_key(&key);
-                self.record(&mut effect, vec![Entry::UndoStarted { at: ended, by, undo }]);
+                self.record(&mut effect, vec![Entry::UndoStarted { at: ended, by, why: String::new(), undo }]);
                 let failure = (n % 10 == 8).then(failure);
                 let receipt = id(&effect);
                 self.record(&mut effect, vec![Entry::UndoFinished { at: ended, undo, failure, receipt }]);

@@ -217,7 +217,14 @@ async fn resolve(global: &Global, house: &House, args: &ResolveArgs) -> anyhow::
         Json::parse(&args.result).map_err(|e| Refused::usage("invalid_result", format!("--result: not JSON: {e}; nothing was changed")))?;
     let key = find_key(house, &args.key).await?;
     let operator = operator(&args.who).about(args.attempt);
-    if args.undo && !house.runtime.could_undo(key, &result).await.map_err(operate_refused)? {
+    let undoable = !(args.undo || args.happened) || house.runtime.could_undo(key, &result).await.map_err(operate_refused)?;
+    if !undoable && names_undo(house, key).await {
+        let needs = "its undo cannot be worked out from this result: say with --result JSON what the world answered";
+        if args.undo {
+            return Err(Refused::usage("undo_needs_result", format!("{needs}; nothing was changed")));
+        }
+        output::note(format_args!("{needs}, or it cannot be undone later"));
+    } else if !undoable && args.undo {
         return Err(operate_refused(OperateError::NoUndo(key)));
     }
     let resolution = match () {
@@ -231,6 +238,13 @@ async fn resolve(global: &Global, house: &House, args: &ResolveArgs) -> anyhow::
         return answered(global, house.runtime.undo(key, &operator).await);
     }
     changed(global, resolved)
+}
+
+/// Whether the tool of an effect says what undoes it.
+async fn names_undo(house: &House, key: EffectKey) -> bool {
+    let Ok(effect) = house.runtime.effect(key).await else { return false };
+    let Some(opened) = effect.latest() else { return false };
+    house.runtime.tools().iter().any(|tool| tool.name == opened.tool && tool.tool.undone_by().is_some())
 }
 
 async fn prune(global: &Global, house: &House) -> anyhow::Result<Exit> {

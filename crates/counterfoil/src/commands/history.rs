@@ -21,8 +21,8 @@ fn told(entry: &Entry) -> String {
             format!("by {}{run}{step}", opened.caller)
         }
         Entry::ApprovalAsked { expires, .. } => format!("until {}", time(*expires)),
-        Entry::Approved { by, .. } => format!("by {by}"),
-        Entry::Denied { by, why, .. }
+        Entry::Approved { by, why, .. }
+        | Entry::Denied { by, why, .. }
         | Entry::Cancelled { by, why, .. }
         | Entry::Reopened { by, why, .. }
         | Entry::Flushed { by, why, .. } => said(by, why),
@@ -55,7 +55,7 @@ fn told(entry: &Entry) -> String {
             };
             format!("{verdict}; {}", said(by, why))
         }
-        Entry::UndoStarted { by, undo, .. } => format!("by {by}: effect {undo}"),
+        Entry::UndoStarted { by, why, undo, .. } => format!("effect {undo}, {}", said(by, why)),
         Entry::UndoFinished { failure, .. } => {
             failure.as_ref().map_or_else(|| "undone".into(), |failure| format!("not undone: {}", words(failure)))
         }

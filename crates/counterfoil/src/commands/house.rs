@@ -7,7 +7,7 @@ use counterfoil_runtime::Runtime;
 use counterfoil_runtime::config::{Config, ConfigErrors, Environment, FILE_NAME};
 
 use crate::cli::Global;
-use crate::output::{Exit, Refused, trace_settings};
+use crate::output::{self, Exit, Refused, trace_settings};
 
 pub struct House {
     pub config: Config,
@@ -17,7 +17,12 @@ pub struct House {
 impl House {
     pub async fn open(global: &Global) -> anyhow::Result<Self> {
         let config = config(global)?;
-        let (runtime, _) = open(&config).await?;
+        let new = compose::ledger_file(&config.store).is_some_and(|file| !file.exists());
+        let (runtime, opened) = open(&config).await?;
+        // Whoever meant another one, from another folder perhaps, has to see it: a new ledger knows of nothing that was done.
+        if let (true, false, Some(sqlite)) = (new, global.json, opened.sqlite()) {
+            output::note(format_args!("a new ledger: {}", sqlite.path().display()));
+        }
         Ok(Self { config, runtime })
     }
 
@@ -30,13 +35,14 @@ impl House {
 
 /// A file that is not there would be made, and found empty: a mistyped name would look as if all were well.
 pub fn exists(url: &str) -> anyhow::Result<()> {
-    match compose::ledger_file(url) {
-        Some(file) if !file.exists() => {
-            let file = file.display();
-            let message = format!("there is no ledger {file}: the first call makes one; nothing was changed");
+    let Some(file) = compose::ledger_file(url) else { return Ok(()) };
+    match file.try_exists() {
+        Ok(false) => {
+            let message = format!("there is no ledger {}: the first call makes one; nothing was changed", file.display());
             Err(Refused::usage("store_absent", message))
         }
-        _ => Ok(()),
+        // What stands in the way of looking is told by whoever opens it.
+        Ok(true) | Err(_) => Ok(()),
     }
 }
 

@@ -26,6 +26,9 @@ pub async fn run(global: &Global, args: &KeysArgs) -> anyhow::Result<Exit> {
         KeysCommand::Rotate { lost } => {
             let (old, secret) = keyring.rotate(&log, &by(), *lost).await.map_err(refused)?;
             tell(global, &keyring, &secret.public(), Some(old));
+            if *lost && !global.json {
+                output::note("nobody vouches for it: the lost one could not sign it, so whoever verifies must be told to trust it");
+            }
         }
         KeysCommand::Show => return show(global, &keyring, &log).await,
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use counterfoil_core::ToolName;
+use counterfoil_runtime::config::FILE_NAME;
 use counterfoil_runtime::{Registered, shown};
 
 use super::house::{self, House};
@@ -19,6 +20,10 @@ pub async fn run(global: &Global, args: &ToolsArgs) -> anyhow::Result<Exit> {
 
 /// Looks at the config alone: the ledger is not opened.
 fn check(global: &Global) -> anyhow::Result<Exit> {
+    if house::config_path(global).is_none() {
+        let message = format!("there is no {FILE_NAME} here: `counterfoil init` writes one, --config FILE names another");
+        return Err(Refused::usage("config_absent", message));
+    }
     let config = house::config(global)?;
     for spec in &config.tools {
         counterfoil::compose::registered(spec).map_err(|e| Refused::usage("config_invalid", e.to_string()))?;
@@ -90,6 +95,9 @@ pub fn find(house: &House, name: &str) -> anyhow::Result<Arc<Registered>> {
 
 fn no_such_tool<'a>(name: &str, known: impl Iterator<Item = &'a ToolName>) -> anyhow::Error {
     let known: Vec<&str> = known.map(ToolName::as_str).collect();
-    let list = if known.is_empty() { "the config has none".to_owned() } else { format!("there are: {}", known.join(", ")) };
+    let list = match known.is_empty() {
+        true => format!("there are none: is there a {FILE_NAME} here? (`counterfoil init` writes one, --config FILE names another)"),
+        false => format!("there are: {}", known.join(", ")),
+    };
     Refused::refused("unknown_tool", format!("there is no tool {name:?}; {list}"))
 }

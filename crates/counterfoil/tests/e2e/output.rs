@@ -84,7 +84,9 @@ fn people_read_tables_and_short_stories() {
     assert_eq!(words(&tools.stdout, 3), ["wire", "write", "never", "10s", "no"]);
     let first = lab.run(&["call", "charge", "--key", "k"]);
     assert_eq!(first.stdout, "{\"id\":\"e-1\"}\n", "data on stdout, and nothing else");
-    let story: Vec<&str> = first.stderr.lines().collect();
+    let (new, story) = first.stderr.split_once('\n').expect("a line");
+    assert!(new.starts_with("a new ledger: /") && new.ends_with("/counterfoil.db"), "{new}");
+    let story: Vec<&str> = story.lines().collect();
     assert!(story[0].starts_with("done in ") && story[0].ends_with(" ms (attempt 1)"), "{story:?}");
     assert!(story[1].starts_with("  effect  ") && story[2].starts_with("  receipt "), "{story:?}");
     let again = lab.run(&["call", "charge", "--key", "k"]);
@@ -111,7 +113,11 @@ fn people_read_tables_and_short_stories() {
     told(1, "claimed ", "attempt 1 by ");
     told(2, "finished ", "it may have happened: http_500: ");
     assert_eq!(lab.run(&["receipts", "verify"]).stdout, "1 receipt, every link holds\n");
-    lab.run(&["effects", "undo", effect, "--by", "ada"]);
+    let doubtful = words(&inbox.stdout, 1)[0].to_owned();
+    assert_eq!(lab.run(&["effects", "resolve", &doubtful, "--give-up"]).code, EXIT_DONE);
+    lab.run(&["effects", "undo", effect, "--by", "ada", "--why", "the wrong card"]);
+    let shown = lab.run(&["effects", "show", effect]).stdout;
+    assert!(shown.lines().any(|line| line.contains("  undo started ") && line.ends_with(", by ada: the wrong card")), "{shown}");
     let undone = lab.run(&["call", "charge", "--key", "k"]).stderr;
     assert!(undone.starts_with("replayed: the recorded result of what was undone since"), "{undone}");
     let help = lab.run(&["--help"]).stdout;
@@ -158,6 +164,31 @@ fn what_looks_at_a_ledger_makes_none() {
         assert!(doctor.code == EXIT_BROKEN && doctor.stdout.contains(part), "{doctor:?}");
     }
     assert!(!lab.ledger().exists());
+}
+
+/// What was asked for and cannot be worked out is not "named by no tool".
+#[test]
+fn an_undo_that_needs_the_result_says_so() {
+    let lab = Lab::new(CONFIG);
+    lab.world.then("/charge", json!({ "status": 500 }));
+    let effect = lab.json(&["call", "charge", "--key", "k"]).text("/effect");
+    let refused = lab.json(&["effects", "resolve", &effect, "--undo"]).error(EXIT_USAGE, "undo_needs_result");
+    assert!(refused.text("/error/message").contains("--result JSON"), "{refused:?}");
+    let told = lab.run(&["effects", "resolve", &effect, "--happened"]);
+    assert!(told.code == EXIT_DONE && told.stderr.contains("or it cannot be undone later"), "{told:?}");
+}
+
+/// Requests that were sent are not denied because the breaker opened after them.
+#[test]
+fn a_breaker_that_opens_in_the_middle_of_a_call() {
+    let lab = Lab::charging("retry: { attempts: 3, first: 1ms }\n    breaker: { consecutive: 2 }");
+    lab.world.then("/charge", json!({ "status": 503, "act": false }));
+    let told = lab.run(&["call", "charge", "--key", "k"]);
+    assert_eq!((told.code, lab.world.seen("/charge").arrived), (EXIT_FAILED, 2), "{told:?}");
+    assert!(told.stderr.contains("failed after attempt 2; the breaker is open"), "{told:?}");
+    assert!(told.stderr.contains("nothing more is sent after attempt 2") && !told.stderr.contains("nothing was"), "{told:?}");
+    let other = lab.run(&["call", "charge", "--key", "other"]);
+    assert!(other.code == EXIT_REFUSED && other.stderr.contains("nothing was sent"), "{other:?}");
 }
 
 #[test]

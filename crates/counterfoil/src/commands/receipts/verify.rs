@@ -5,9 +5,11 @@ use std::path::Path;
 use counterfoil::check::Problem;
 use counterfoil::check::log::{self, Against};
 use counterfoil_core::canonical::CanonicalJson;
+use counterfoil_core::summary::StreamKind;
 use counterfoil_core::{RunId, ToolName};
 use counterfoil_evidence::file::{self, Evidence};
 use counterfoil_evidence::{Fault, Head, PublicKey};
+use counterfoil_store::Query;
 use serde_json::json;
 
 use super::{Shelf, counted};
@@ -135,27 +137,44 @@ async fn of_ledger(global: &Global, args: &ReceiptsVerifyArgs, trusted: Vec<Publ
     let run: Option<RunId> = args.run.as_deref().map(|run| name("--run", run)).transpose()?;
     let against = Against { trusted, head: args.head.as_deref().map(head).transpose()? };
     let shelf = Shelf::open(global).await?;
-    let receipts = shelf.runtime.ledger().receipts(&shelf.tenant, run.as_ref()).await?;
-    if let (Some(run), true) = (&run, receipts.is_empty()) {
-        return Err(Refused::refused("not_found", format!("there are no receipts of a run {run}")));
-    }
+    let (receipts, runs) = followed(&shelf, run.as_ref()).await?;
     let (found, problems) = log::verify(&*shelf.opened.store, &against).await.map_err(counterfoil_runtime::ledger::LedgerError::from)?;
     if !problems.is_empty() {
         return Ok(broken(global, &problems));
     }
     if global.json {
         output::json(&json!({
-            "verified": receipts.len(), "log": { "receipts": found.receipts, "sealed": found.sealed, "heads": found.heads }, "notes": found.notes,
+            "verified": receipts, "runs": runs, "log": { "receipts": found.receipts, "sealed": found.sealed, "heads": found.heads }, "notes": found.notes,
         }));
         return Ok(Exit::Done);
     }
-    output::data(format_args!("{}, every link holds", counted(receipts.len() as u64, "receipt")));
+    let of_runs = if runs > 0 { format!(" (of {})", counted(runs, "run")) } else { String::new() };
+    output::data(format_args!("{}{of_runs}, every link holds", counted(receipts, "receipt")));
     if found.heads > 0 {
         let (receipts, heads) = (counted(found.receipts, "receipt"), counted(found.heads, "head"));
         output::data(format_args!("log: {} of {receipts} under {heads}, every leaf holds", found.sealed));
     }
     found.notes.iter().for_each(output::note);
     Ok(Exit::Done)
+}
+
+/// Follows the chain of a run, or without one all chains of the tenant: how many receipts there are, and of how many runs.
+async fn followed(shelf: &Shelf, run: Option<&RunId>) -> anyhow::Result<(u64, u64)> {
+    let ledger = shelf.runtime.ledger();
+    let mut receipts = ledger.receipts(&shelf.tenant, run).await?.len() as u64;
+    if let Some(run) = run {
+        return match receipts {
+            0 => Err(Refused::refused("not_found", format!("there are no receipts of a run {run}"))),
+            _ => Ok((receipts, 1)),
+        };
+    }
+    let chains = ledger.all_of(Query { kind: StreamKind::Chain, limit: 1000, ..Query::effects(shelf.tenant.clone()) }).await?;
+    let mut runs = 0;
+    for run in chains.iter().filter_map(|chain| chain.summary.run.as_ref()) {
+        receipts += ledger.receipts(&shelf.tenant, Some(run)).await?.len() as u64;
+        runs += 1;
+    }
+    Ok((receipts, runs))
 }
 
 fn broken(global: &Global, problems: &[Problem]) -> Exit {

@@ -316,3 +316,24 @@ fn a_cut_tail_shows_against_a_head_that_was_kept_elsewhere() {
     assert_eq!(alone.code, EXIT_BROKEN, "{alone:?}");
     assert!(alone.stdout.contains("some were removed, or its end was cut off"), "{alone:?}");
 }
+
+/// Nothing is sealed: the links of the chains are all there is, those of runs among them.
+#[test]
+fn a_forged_link_of_a_runs_chain_is_found() {
+    let lab = Lab::charging("");
+    lab.call("charge", "{}", "outside").done();
+    for key in ["a", "b"] {
+        assert_eq!(lab.json(&["call", "charge", "--key", key, "--run", "trip"]).code, EXIT_DONE);
+    }
+    let verified = lab.json(&["receipts", "verify"]);
+    assert_eq!((verified.code, verified.at("/verified"), verified.at("/runs")), (EXIT_DONE, json!(3), json!(1)), "{verified:?}");
+    assert!(lab.run(&["receipts", "verify"]).stdout.starts_with("3 receipts (of 1 run), every link holds\n"));
+    let mut records = records_of(&lab.ledger());
+    let link = records.iter_mut().find(|recorded| recorded.summary.kind == StreamKind::Chain && recorded.summary.run.is_some());
+    let body = &mut link.expect("the chain of the run").record.body;
+    assert!(body.contains("\"outcome\":\"done\""), "{body}");
+    *body = body.replace("\"outcome\":\"done\"", "\"outcome\":\"failed\"");
+    rebuilt(records, &lab.path("forged.db"));
+    let forged = lab.json(&["receipts", "verify", "--store", "sqlite:forged.db"]);
+    assert_eq!(forged.code, EXIT_BROKEN, "{forged:?}");
+}
