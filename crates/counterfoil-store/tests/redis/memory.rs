@@ -31,7 +31,11 @@ async fn a_full_server() {
     }
     let tail = store.tail(Position(0), usize::MAX).await.expect("the ledger serves");
     assert_eq!(tail.len() as u64, STREAMS * version);
-    let pruned = store.prune(Timestamp(11), 5).await.expect("prune is let through");
+    // Whoever comes now may look, and make room.
+    let late = server.open().await;
+    assert_eq!(load(&late, 0).await.version.0, version);
+    unavailable(append(&late, vec![write(100, 0)]).await);
+    let pruned = late.prune(Timestamp(11), 5).await.expect("prune is let through");
     assert_eq!((pruned.streams, pruned.more), (5, true));
     append(&store, vec![write(100, 0)]).await.expect("there is room again");
 }
