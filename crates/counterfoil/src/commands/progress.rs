@@ -106,7 +106,7 @@ impl Progress {
         }
         for (step, why) in steps.chain(undos) {
             if self.waits.insert(format!("{step} {why}")) {
-                output::note(format_args!("  … {step}  waits for {why}"));
+                output::note(format_args!("  … {step}  waits: {why}"));
             }
         }
         Ok(())
