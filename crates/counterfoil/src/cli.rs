@@ -692,13 +692,13 @@ pub enum EffectsCommand {
     List(ListArgs),
     /// One effect with its whole history
     Show {
-        /// 64 hex digits, or the first 8 or more
+        /// 64 hex digits, or the first 8 or more; or TOOL/KEY, as in charge_card/order-7
         key: String,
     },
     /// Ask whether the world still agrees with what was done; calls no tool, records nothing
     #[command(after_long_help = VERIFY_HELP)]
     Verify {
-        /// 64 hex digits, or the first 8 or more
+        /// 64 hex digits, or the first 8 or more; or TOOL/KEY, as in charge_card/order-7
         key: String,
     },
     /// Close a doubt: say what happened in the world
@@ -742,7 +742,7 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("verdict").required(true))]
 pub struct ResolveArgs {
-    /// 64 hex digits, or the first 8 or more
+    /// 64 hex digits, or the first 8 or more; or TOOL/KEY, as in charge_card/order-7
     pub key: String,
     /// It happened: the key answers from now on
     #[arg(long, group = "verdict")]
@@ -768,7 +768,7 @@ pub struct ResolveArgs {
 
 #[derive(Debug, Args)]
 pub struct OperateArgs {
-    /// 64 hex digits, or the first 8 or more
+    /// 64 hex digits, or the first 8 or more; or TOOL/KEY, as in charge_card/order-7
     pub key: String,
     #[command(flatten)]
     pub who: WhoArgs,
@@ -777,7 +777,7 @@ pub struct OperateArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub struct FlushArgs {
-    /// 64 hex digits, or the first 8 or more
+    /// 64 hex digits, or the first 8 or more; or TOOL/KEY, as in charge_card/order-7
     #[arg(group = "what")]
     pub key: Option<String>,
     /// All finished effects of this tool

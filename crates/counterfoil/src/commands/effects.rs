@@ -6,10 +6,12 @@ use counterfoil_core::effect::State;
 use counterfoil_core::run::confirm::Finding;
 use counterfoil_core::summary::state_word;
 use counterfoil_core::{Effect, EffectKey, Json, RunId, ToolName};
+use counterfoil_runtime::log::find::effect_of_key;
 use counterfoil_runtime::shown::{self, key_of, time};
 use counterfoil_runtime::{OperateError, Operator, Resolution};
 use counterfoil_store::{Position, Query};
 
+use super::call::name;
 use super::house::House;
 use crate::cli::{EffectsArgs, EffectsCommand, Global, ListArgs, OperateArgs, ResolveArgs, WhoArgs};
 use crate::output::{self, Exit, Refused};
@@ -17,6 +19,8 @@ use crate::output::{self, Exit, Refused};
 /// Effects looked through for a short key. Beyond that, the whole key is needed.
 const PREFIX_SEARCH_MAX: usize = 100_000;
 const PREFIX_DIGITS_MIN: usize = 8;
+/// Of arguments, in a list.
+const ARGS_CHARS_MAX: usize = 40;
 /// Streams pruned in one slice, so that calls in between are not held up.
 const PRUNE_SLICE: usize = 500;
 
@@ -77,8 +81,20 @@ async fn list(global: &Global, args: &ListArgs) -> anyhow::Result<Exit> {
         ..Query::effects(house.config.tenant.clone())
     };
     let page = house.runtime.ledger().search(query).await?;
+    // Whoever asks for doubts alone has to do something about them.
+    let inbox = args.state == ["in_doubt"];
+    let mut doubts = Vec::new();
+    if inbox {
+        for found in &page.found {
+            doubts.push(house.runtime.effect(key_of(found)).await.ok());
+        }
+    }
     if global.json {
-        let items: Vec<_> = page.found.iter().map(|f| shown::found(f, now)).collect();
+        let mut items: Vec<_> = page.found.iter().map(|f| shown::found(f, now)).collect();
+        for (item, effect) in items.iter_mut().zip(&doubts) {
+            item["args"] = serde_json::json!(effect.as_ref().and_then(|effect| effect.latest()).map(|opened| &opened.args));
+            item["doubt"] = serde_json::json!(effect.as_ref().and_then(doubt));
+        }
         output::json(&serde_json::json!({ "effects": items, "next": page.next.map(|p| p.0) }));
         return Ok(Exit::Done);
     }
@@ -86,23 +102,44 @@ async fn list(global: &Global, args: &ListArgs) -> anyhow::Result<Exit> {
         output::note("no effects");
         return Ok(Exit::Done);
     }
-    let mut table = output::table(&["effect", "state", "tool", "run", "age"]);
-    for f in &page.found {
+    let columns = ["effect", "state", "tool", "run", "age", "args", "why"];
+    let mut table = output::table(&columns[..if inbox { 7 } else { 5 }]);
+    for (at, f) in page.found.iter().enumerate() {
         let s = &f.summary;
         let text = |o: Option<String>| o.unwrap_or_default();
-        table.add_row([
+        let mut row = vec![
             key_of(f).to_string(),
             s.state.to_owned(),
             text(s.tool.as_ref().map(ToString::to_string)),
             text(s.run.as_ref().map(ToString::to_string)),
             age_text(now.since(f.at)),
-        ]);
+        ];
+        if let Some(effect) = doubts.get(at) {
+            let args = effect.as_ref().and_then(|effect| effect.latest()).map(|opened| shortened(opened.args.as_str()));
+            row.extend([text(args), text(effect.as_ref().and_then(doubt))]);
+        }
+        table.add_row(row);
     }
     output::print_table(&table);
     if let Some(next) = page.next {
         output::note(format_args!("more: --below {}", next.0));
     }
     Ok(Exit::Done)
+}
+
+/// Why nobody knows whether it happened.
+fn doubt(effect: &Effect) -> Option<String> {
+    match &effect.state {
+        State::InDoubt(doubt) => Some(doubt.failure.code.clone()),
+        _ => None,
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(ARGS_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 fn state(text: &str) -> anyhow::Result<&'static str> {
@@ -299,13 +336,17 @@ pub fn operate_refused(error: OperateError) -> anyhow::Error {
     Refused::refused(code, format!("{error}; nothing was changed"))
 }
 
-/// A key that was typed whole, or its first digits.
+/// A key that was typed whole, or its first digits; or a tool and the key that its caller chose.
 pub async fn find_key(house: &House, typed: &str) -> anyhow::Result<EffectKey> {
     if let Ok(key) = typed.parse::<EffectKey>() {
         return Ok(key);
     }
+    if let Some((tool, key)) = typed.split_once('/') {
+        return Ok(effect_of_key(&house.config.tenant, &name("TOOL/KEY", tool)?, &name("TOOL/KEY", key)?));
+    }
     if typed.len() < PREFIX_DIGITS_MIN || !typed.bytes().all(|b| b.is_ascii_hexdigit()) {
-        let message = format!("{typed:?} is not an effect: give its 64 hex digits, or the first {PREFIX_DIGITS_MIN} or more of them");
+        let message =
+            format!("{typed:?} is not an effect: give its 64 hex digits, or the first {PREFIX_DIGITS_MIN} or more of them, or TOOL/KEY");
         return Err(Refused::usage("invalid_key", message));
     }
     let wanted = typed.to_ascii_lowercase();

@@ -101,6 +101,12 @@ fn people_read_tables_and_short_stories() {
     assert!(doubt.stderr.contains("counterfoil effects resolve "), "what to do: {}", doubt.stderr);
     let inbox = lab.run(&["effects", "list", "--state", "in_doubt"]);
     assert_eq!((inbox.stdout.lines().count(), words(&inbox.stdout, 1)[1]), (2, "in_doubt"));
+    assert_eq!(words(&inbox.stdout, 1)[4..], [r#"{"cents":1}"#, "http_500"], "what, and why: {inbox:?}");
+    let listed = lab.json(&["effects", "list", "--state", "in_doubt"]);
+    assert_eq!((listed.at("/effects/0/args/cents"), listed.at("/effects/0/doubt")), (json!(1), json!("http_500")));
+    // As its caller calls it.
+    assert_eq!(lab.json(&["effects", "show", "wire/w"]).at("/effect"), listed.at("/effects/0/effect"));
+    lab.json(&["effects", "show", "wire/x"]).error(EXIT_REFUSED, "not_found");
     let show = lab.run(&["effects", "show", words(&inbox.stdout, 1)[0]]);
     assert!(show.stdout.contains("     state  in_doubt\n") && show.stdout.contains("   history\n"), "{}", show.stdout);
     let history: Vec<&str> = show.stdout.lines().skip_while(|line| line.trim() != "history").skip(1).collect();
