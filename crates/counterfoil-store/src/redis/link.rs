@@ -117,11 +117,12 @@ impl Look {
 }
 
 impl Link {
-    /// Around a line that was just looked at, behind which the ledger `id` is, and that may be written to.
+    /// Around a line that was just looked at, behind which the ledger `id` is.
     pub fn new(address: Address, keys: Keys, options: RedisOptions, scripts: Scripts, id: String, line: Line, look: &Look) -> Arc<Self> {
         let (clock, seen) = (Arc::new(look.clock()), AtomicU64::new(look.position));
         let risks = Mutex::new(with_doubt(look.judgement.risks.clone(), &line));
-        let (state, _) = watch::channel(State::Up(Arc::new(line), Writes::Taken));
+        let writes = if line.file.get().is_some() { Writes::Taken } else { Writes::Soon };
+        let (state, _) = watch::channel(State::Up(Arc::new(line), writes));
         let nonce = RandomState::new().hash_one((std::time::SystemTime::now(), std::process::id()));
         Arc::new(Self {
             address,

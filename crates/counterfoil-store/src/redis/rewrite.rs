@@ -44,7 +44,8 @@ pub async fn step(line: &Line, asked: &mut bool, by: Instant) -> Result<Step, Si
     }
     let info = match line.ask(cmd("INFO").arg("persistence"), by).await? {
         Ok(info) => Persistence::read(&text(info).unwrap_or_default()),
-        Err(error) => return Ok(doubtful(line, "INFO", &error)),
+        Err(error) if is_forbidden(&error) => return Ok(doubtful(line, "INFO", &error)),
+        Err(error) => return Ok(failed(&shown(&error))),
     };
     if info.file_is_whole() {
         return Ok(known(line, File::Whole));
@@ -58,14 +59,20 @@ pub async fn step(line: &Line, asked: &mut bool, by: Instant) -> Result<Step, Si
     *asked = true;
     match line.ask(&cmd("BGREWRITEAOF"), by).await? {
         Ok(_) => Ok(Step::UnderWay),
-        Err(error) => match (error.code(), error.details().unwrap_or_default()) {
-            // Someone else was faster.
-            (_, why) if why.contains("in progress") => Ok(Step::UnderWay),
-            ("NOPERM", _) => Ok(doubtful(line, "BGREWRITEAOF", &error)),
-            (_, why) if why.contains("unknown command") => Ok(doubtful(line, "BGREWRITEAOF", &error)),
-            _ => Ok(failed(&shown(&error))),
-        },
+        Err(error) if is_forbidden(&error) => Ok(doubtful(line, "BGREWRITEAOF", &error)),
+        // Someone else was faster.
+        Err(error) if says(&error, "in progress") => Ok(Step::UnderWay),
+        Err(error) => Ok(failed(&shown(&error))),
     }
+}
+
+/// Not now and not later.
+fn is_forbidden(error: &ServerError) -> bool {
+    error.code() == "NOPERM" || says(error, "unknown command")
+}
+
+fn says(error: &ServerError, words: &str) -> bool {
+    error.details().is_some_and(|details| details.contains(words))
 }
 
 /// Until the file is known, or it is clear that it will not be by then.

@@ -7,7 +7,7 @@ use counterfoil_store::redis::{Redis, RedisOptions};
 use counterfoil_store::{AppendError, OpenError, Position, Store, StoreError, Write, Written};
 
 use crate::opening::refused;
-use crate::server::{Server, open, options};
+use crate::server::{PATIENCE, Server, open, options};
 use crate::{append, eventually, load, write};
 
 const BATCH: u64 = 20;
@@ -188,7 +188,9 @@ async fn a_file_that_cannot_be_rewritten() {
     };
     let before = asked().expect("each look asks for the time");
     let mut version = 1;
+    let until = std::time::Instant::now() + PATIENCE;
     while asked().is_none_or(|now| now < before + 2) {
+        assert!(std::time::Instant::now() < until, "nobody looks");
         append(&store, batch(version)).await.expect("an append");
         version += 1;
     }
@@ -214,6 +216,10 @@ async fn who_lives_through_a_rewrite_that_fails() {
     .await;
     assert!(!message.contains("cannot be reached"), "{message}");
     holds(&store, &batch(0), "read meanwhile").await;
+    // Also by who comes now.
+    let late = server.open().await;
+    holds(&late, &batch(0), "read meanwhile").await;
+    append(&late, another(1)).await.expect_err("nothing may be appended");
     restored();
     eventually("it goes on", async || append(&store, another(1)).await.ok()).await;
     server.kill();

@@ -142,7 +142,7 @@ fn disk(ledger: &Path, free: std::io::Result<u64>) -> (bool, String) {
 /// What this program may still write where the ledger is, or will be.
 fn free_mib(ledger: &Path) -> std::io::Result<u64> {
     let parent = ledger.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let disk = rustix::fs::statvfs(parent)?;
+    let disk = rustix::fs::statvfs(ledger).or_else(|_| rustix::fs::statvfs(parent))?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize) >> 20)
 }
 

@@ -19,6 +19,8 @@ use crate::output::{self, Exit, Refused};
 /// Effects looked through for a short key. Beyond that, the whole key is needed.
 const PREFIX_SEARCH_MAX: usize = 100_000;
 const PREFIX_DIGITS_MIN: usize = 8;
+/// Effects of a list that are loaded beside each other.
+const AT_ONCE: usize = 64;
 /// Of arguments, in a list.
 const ARGS_CHARS_MAX: usize = 40;
 /// Streams pruned in one slice, so that calls in between are not held up.
@@ -84,9 +86,16 @@ async fn list(global: &Global, args: &ListArgs) -> anyhow::Result<Exit> {
     // Whoever asks for doubts alone has to do something about them.
     let inbox = args.state == ["in_doubt"];
     let mut doubts = Vec::new();
-    if inbox {
-        for found in &page.found {
-            doubts.push(house.runtime.effect(key_of(found)).await.ok());
+    for some in page.found.chunks(AT_ONCE).filter(|_| inbox) {
+        let load = |found| {
+            let (runtime, key) = (house.runtime.clone(), key_of(found));
+            tokio::spawn(async move { runtime.effect(key).await })
+        };
+        for loading in some.iter().map(load).collect::<Vec<_>>() {
+            doubts.push(match loading.await? {
+                Err(OperateError::Ledger(error)) => return Err(error.into()),
+                loaded => loaded.ok(),
+            });
         }
     }
     if global.json {
@@ -131,6 +140,7 @@ async fn list(global: &Global, args: &ListArgs) -> anyhow::Result<Exit> {
 fn doubt(effect: &Effect) -> Option<String> {
     match &effect.state {
         State::InDoubt(doubt) => Some(doubt.failure.code.clone()),
+        State::Cancelled { by, .. } => Some(format!("cancelled by {by} while at work")),
         _ => None,
     }
 }

@@ -20,6 +20,8 @@ const FINISHING: &str = "finishing the steps that are under way; a second signal
 /// How long a ledger that is out of reach is tried again when no tool is at work any more.
 const TRYING: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(200);
+/// Longer than any store waits by itself: what went well for so long was another outage.
+const APART: Duration = Duration::from_secs(20);
 
 /// How far a run is driven.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,36 +31,67 @@ pub enum Until {
     Rest,
 }
 
+#[derive(PartialEq, Eq)]
+enum Left {
+    Itself,
+    Told,
+}
+
 pub async fn drive(global: &Global, runtime: &Runtime, tenant: &Tenant, run: &RunId, until: Until) -> anyhow::Result<()> {
     let signals = Signals::new()?;
     let mut progress = Progress::new(global);
     progress.prime(runtime, tenant, run).await?;
-    {
-        let mut driving = pin!(patiently(runtime, tenant, run, until));
+    let left = {
+        let mut driving = pin!(patiently(global, runtime, tenant, run, until));
         let mut shown = pin!(progress.follow(runtime, tenant, run));
         tokio::select! {
-            driven = &mut driving => driven?,
+            driven = &mut driving => driven.map(|()| Left::Itself),
             never = &mut shown => match never {},
             () = signals.first(FINISHING) => {
                 tokio::select! {
-                    () = runtime.rest_runs() => {}
-                    driven = &mut driving => driven?,
+                    () = runtime.rest_runs() => Ok(()),
+                    driven = &mut driving => driven,
                     never = &mut shown => match never {},
                 }
-                let (facts, _) = runtime.run_facts(tenant, run).await.map_err(refused)?;
-                // Its last step may have been the one that was waited for.
-                if !facts.state().is_end() {
-                    runtime.let_go(tenant, run).await.map_err(refused)?;
-                    output::note(format_args!("stopped here; nothing is lost. Go on with it:\n  counterfoil runs resume {run}"));
-                }
+                .map(|()| Left::Told)
             }
         }
+    };
+    // Whichever way it ended: what an outage left to itself is still at work in this process.
+    while !runtime.calls_ended(PAUSE).await {}
+    let lost = if runtime.reports_in(TRYING).await { "" } else { LOST };
+    let go_on = format!("go on with it: counterfoil runs resume {run}");
+    let left = left.map_err(|error| error.context(format!("the run {run} stopped here{lost}; when the ledger is back, {go_on}")))?;
+    if left == Left::Told && !let_go(runtime, tenant, run).await? && !global.json {
+        let word = if lost.is_empty() { "; nothing is lost" } else { lost };
+        output::note(format_args!("stopped here{word}; {go_on}"));
     }
     progress.last(runtime, tenant, run).await
 }
 
+const LOST: &str = "; what its last steps said could not be recorded: they will be in doubt";
+
+/// Lets go of the run, also when the ledger takes a while. True: it has ended.
+async fn let_go(runtime: &Runtime, tenant: &Tenant, run: &RunId) -> anyhow::Result<bool> {
+    let until = Instant::now() + TRYING;
+    loop {
+        let tried = async {
+            let ended = runtime.run_facts(tenant, run).await?.0.state().is_end();
+            if !ended {
+                runtime.let_go(tenant, run).await?;
+            }
+            Ok(ended)
+        };
+        match tried.await {
+            Err(error) if is_away(&error) && Instant::now() < until => tokio::time::sleep(PAUSE).await,
+            tried => return tried.map_err(refused),
+        }
+    }
+}
+
 /// Where the ledger is out of reach, again.
-async fn patiently(runtime: &Runtime, tenant: &Tenant, run: &RunId, until: Until) -> anyhow::Result<()> {
+async fn patiently(global: &Global, runtime: &Runtime, tenant: &Tenant, run: &RunId, until: Until) -> anyhow::Result<()> {
+    // Since when, and nothing was at work.
     let mut away = None::<Instant>;
     loop {
         let began = Instant::now();
@@ -67,29 +100,30 @@ async fn patiently(runtime: &Runtime, tenant: &Tenant, run: &RunId, until: Until
             Until::Rest => runtime.drive_run(tenant, run).await.map(drop),
         };
         let Err(error) = driven else { return Ok(()) };
-        if error.code() != "store_unavailable" {
+        if !is_away(&error) {
             return Err(refused(error));
         }
-        // It was there in between, if it took a while to fail.
-        if away.is_none() || began.elapsed() > 2 * PAUSE {
-            output::note(format_args!("{error}: trying again; what is at work goes on"));
+        let since = match away.filter(|_| began.elapsed() < APART) {
+            Some(since) => since,
+            None => {
+                if !global.json {
+                    output::note(format_args!("{error}: trying again; what is at work goes on"));
+                }
+                Instant::now()
+            }
+        };
+        if !runtime.calls_ended(PAUSE).await {
             away = Some(Instant::now());
+            continue;
         }
-        let at_work = !runtime.calls_ended(PAUSE).await;
-        if at_work {
-            away = Some(Instant::now());
-        } else if away.is_some_and(|since| since.elapsed() >= TRYING) {
-            return Err(gave_up(runtime, run, error).await);
-        } else {
-            tokio::time::sleep(PAUSE).await;
+        if since.elapsed() >= TRYING {
+            return Err(refused(error));
         }
+        away = Some(since);
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn gave_up(runtime: &Runtime, run: &RunId, error: RunError) -> anyhow::Error {
-    let lost = match runtime.reports_in(Duration::ZERO).await {
-        true => "",
-        false => "; what its last steps said could not be recorded: they will be in doubt",
-    };
-    refused(error).context(format!("the run {run} stopped here{lost}; when the ledger is back: counterfoil runs resume {run}"))
+fn is_away(error: &RunError) -> bool {
+    error.code() == "store_unavailable"
 }

@@ -137,6 +137,8 @@ fn who_cancels_a_running_effect_is_told_that_it_may_still_act() {
     let effect = running[0]["effect"].as_str().expect("a key");
     let told = lab.run(&["effects", "cancel", effect, "--by", "ada"]);
     assert!(told.code == EXIT_DONE && told.stderr.contains("its tool was at work"), "{told:?}");
+    let inbox = lab.run(&["effects", "list", "--state", "in_doubt"]).stdout;
+    assert!(inbox.contains("cancelled by ada while at work"), "{inbox}");
     lab.world.release("/charge");
     drop(call);
     let again = lab.run(&["effects", "cancel", effect, "--by", "ada"]);

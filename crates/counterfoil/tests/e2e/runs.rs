@@ -177,7 +177,7 @@ fn a_signal_lets_the_step_end_and_begins_no_other() {
         assert!(told.any(|line| line.starts_with("finishing the steps that are under way")));
         lab.world.release("/book_hotel");
         let rest: Vec<String> = told.collect();
-        assert!(rest.iter().any(|line| line == "  counterfoil runs resume t"), "{rest:?}");
+        assert!(rest.iter().any(|line| line == "stopped here; nothing is lost; go on with it: counterfoil runs resume t"), "{rest:?}");
         assert_eq!(Run::ended(process).code, EXIT_PENDING);
         assert_eq!((acted(&lab.world), lab.listed("in_doubt").len()), ([1, 0, 1, 0, 0, 0], 0));
         let ended = lab.json(&["runs", "resume", "t"]);

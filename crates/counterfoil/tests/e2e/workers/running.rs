@@ -8,7 +8,7 @@ use serde_json::json;
 use super::shared::{Kind, Shared};
 use super::until;
 use crate::http::server::Server;
-use crate::lab::{EXIT_DONE, Run};
+use crate::lab::{EXIT_BROKEN, EXIT_DONE, EXIT_PENDING, Run};
 use crate::parts::Process;
 
 /// What the world counts, in this order.
@@ -95,7 +95,7 @@ fn a_killed_workers_runs_go_on_with_another_on_sqlite() {
 }
 
 /// A run in the foreground: the ledger goes away in the middle of a step, and comes back. The step goes on meanwhile, and so does the run after it.
-fn a_run_lives_through_an_outage(kind: Kind) {
+fn a_run_lives_through_an_outage(kind: Kind, told_to_stop: bool) {
     // No probe: a step that this process left would stay in doubt.
     let config = "tools:
   book: { http: { method: POST, url: \"WORLD/book\", json: \"${args}\" }, timeout: 60s }
@@ -107,26 +107,63 @@ fn a_run_lives_through_an_outage(kind: Kind) {
     lab.world.then("/book", json!({ "after": true }));
     let mut command = lab.command(&["run", "trip.yaml", "--run", "t"]);
     let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let pid = i32::try_from(process.child.id()).expect("a process id");
     lab.world.wait_holding("/book", 1);
     shared.down();
     // Nothing but its own look finds that out: it extends its leases after a third of them.
     let mut told = BufReader::new(process.child.stderr.as_mut().expect("a pipe")).lines().map(|line| line.expect("text"));
     assert!(told.any(|line| line.ends_with("trying again; what is at work goes on")), "it says so");
+    if told_to_stop {
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is alive");
+        assert!(told.any(|line| line.starts_with("finishing the steps")), "it heard");
+    }
     shared.up();
     lab.world.release("/book");
     let rest: Vec<String> = told.collect();
     let ended = Run::ended(process);
-    assert_eq!(ended.code, EXIT_DONE, "{rest:?} {ended:?}");
+    if told_to_stop {
+        assert_eq!((ended.code, lab.world.acted("/charge")), (EXIT_PENDING, 0), "{rest:?} {ended:?}");
+        assert!(rest.iter().any(|line| line.starts_with("stopped here; nothing is lost")), "{rest:?}");
+        assert_eq!(lab.run(&["runs", "resume", "t"]).code, EXIT_DONE);
+    } else {
+        assert_eq!(ended.code, EXIT_DONE, "{rest:?} {ended:?}");
+    }
     assert_eq!(["/book", "/charge"].map(|path| lab.world.acted(path)), [1, 1]);
     assert_eq!(lab.listed("in_doubt").len(), 0);
 }
 
 #[test]
 fn a_run_lives_through_an_outage_of_postgres() {
-    a_run_lives_through_an_outage(Kind::Postgres);
+    a_run_lives_through_an_outage(Kind::Postgres, false);
 }
 
 #[test]
 fn a_run_lives_through_an_outage_of_redis() {
-    a_run_lives_through_an_outage(Kind::Redis);
+    a_run_lives_through_an_outage(Kind::Redis, false);
+}
+
+#[test]
+fn who_is_told_to_stop_in_an_outage_leaves_no_tool_on_postgres() {
+    a_run_lives_through_an_outage(Kind::Postgres, true);
+}
+
+#[test]
+fn who_is_told_to_stop_in_an_outage_leaves_no_tool_on_redis() {
+    a_run_lives_through_an_outage(Kind::Redis, true);
+}
+
+/// It does not wait for ever, and says how to go on.
+#[test]
+fn a_run_gives_up_on_a_ledger_that_stays_away() {
+    let shared = Shared::new(Kind::Postgres, "tools:\n  book: { http: { method: POST, url: \"WORLD/book\", json: \"${args}\" } }\n");
+    let lab = &shared.lab;
+    lab.write("trip.yaml", "workflow: trip\nsteps:\n  - { id: nap, sleep: 1h }\n  - { id: book, tool: book }\n");
+    let mut command = lab.command(&["run", "trip.yaml", "--run", "t"]);
+    let process = Process::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    until("it sleeps", || (lab.json(&["runs", "show", "t"]).at("/state") == json!("waiting")).then_some(()));
+    shared.down();
+    let ended = Run::ended(process);
+    assert_eq!(ended.code, EXIT_BROKEN, "{ended:?}");
+    assert!(ended.stderr.contains("when the ledger is back, go on with it: counterfoil runs resume t"), "{}", ended.stderr);
 }
