@@ -83,7 +83,7 @@ fn entry(dice: &mut Dice<'_>, effect: &Effect, at: Timestamp) -> Entry {
             })
         }
         1 => Entry::ApprovalAsked { at, expires: later(dice) },
-        2 => Entry::Approved { at, by },
+        2 => Entry::Approved { at, by, why },
         3 => Entry::Denied { at, by, why, receipt },
         4..=6 => Entry::Claimed(Claim {
             at,
@@ -136,7 +136,7 @@ fn entry(dice: &mut Dice<'_>, effect: &Effect, at: Timestamp) -> Entry {
         16 => Entry::Cancelled { at, by, why, receipt },
         17 => Entry::Reopened { at, by, why },
         18 => match dice.flag() {
-            true => Entry::UndoStarted { at, by, undo: Digest32::of(b"undo") },
+            true => Entry::UndoStarted { at, by, why, undo: Digest32::of(b"undo") },
             false => Entry::UndoFinished { at, undo: Digest32::of(b"undo"), failure: dice.flag().then(|| failure(dice)), receipt },
         },
         _ => Entry::Flushed { at, by, why, receipt },
