@@ -39,13 +39,15 @@ pub async fn open(address: Address, options: RedisOptions) -> Result<(Arc<Link>,
     if look.id.is_none() {
         opening.nothing_foreign(&line, by).await?;
     }
-    let may_write = opening.whole(&line, &options, look.id.is_some(), by).await?;
+    opening.whole(&line, &options, look.id.is_some(), by).await?;
     opening.answered(line.ask_all(&script::rehearse_transaction(), by).await)?;
-    match line.ask(&script::rehearse(&opening.keys.meta), by).await {
-        _ if !may_write => {}
-        // What is there can be read, and pruned to make room.
-        Ok(Err(error)) if look.id.is_some() && error.code() == "OOM" => {}
-        answer => drop(opening.answered(answer)?),
+    // The rehearsal writes.
+    if line.file.get().is_some() {
+        match line.ask(&script::rehearse(&opening.keys.meta), by).await {
+            // What is there can be read, and pruned to make room.
+            Ok(Err(error)) if look.id.is_some() && error.code() == "OOM" => {}
+            answer => drop(opening.answered(answer)?),
+        }
     }
     let id = opening.stamp(&line, by).await?;
     let scripts = opening.answered(Scripts::load(&line, by).await)?;
@@ -58,17 +60,17 @@ struct Opening {
 }
 
 impl Opening {
-    /// Whether something may be written from here on. A ledger that is there may be read before that.
-    async fn whole(&self, line: &Line, options: &RedisOptions, there: bool, by: Instant) -> Result<bool, OpenError> {
+    /// Waits until something may be written. A ledger that is `there` may be read before: then its file is still unknown after this.
+    async fn whole(&self, line: &Line, options: &RedisOptions, there: bool, by: Instant) -> Result<(), OpenError> {
         let by = if there { Instant::now() + options.answer_within } else { by };
         match rewrite::wait(line, by).await.map_err(|silence| self.unreachable(silence.0))? {
             Ok(()) => {}
-            Err(_) if there => return Ok(false),
+            Err(_) if there => return Ok(()),
             Err(why) => return Err(OpenError::Store(fault::unavailable(format!("{}: {why}", self.label)))),
         }
         match line.file.get() {
             Some(File::Doubtful(why)) if !options.allow_volatile => Err(self.unfit(accept_loss(why))),
-            _ => Ok(true),
+            _ => Ok(()),
         }
     }
 

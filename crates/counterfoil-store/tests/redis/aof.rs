@@ -133,6 +133,23 @@ async fn killed_once_more_in_the_middle_of_the_rewrite() {
     holds(&server.open().await, &another(1), "another start").await;
 }
 
+/// Whoever comes to look while Redis cannot rewrite a file that was cut writes nothing to it, not even to try their rights.
+#[tokio::test]
+async fn who_only_looks_leaves_a_file_that_was_cut_as_it_is() {
+    let mut server = Server::durable();
+    let files = Files::make(&mut server).await;
+    files.cut(&server, files.second - 5);
+    let restored = server.start_hidden();
+    let store = server.open().await;
+    holds(&store, &batch(0), "read meanwhile").await;
+    append(&store, another(1)).await.expect_err("nothing may be appended");
+    drop(store);
+    server.kill();
+    restored();
+    server.start();
+    holds(&server.open().await, &batch(0), "another start").await;
+}
+
 fn rewrites(server: &Server) -> String {
     server.cli(&["info", "persistence"]).lines().find(|line| line.starts_with("aof_rewrites:")).expect("Redis says so").trim().to_owned()
 }

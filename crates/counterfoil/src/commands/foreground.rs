@@ -61,7 +61,10 @@ pub async fn drive(global: &Global, runtime: &Runtime, tenant: &Tenant, run: &Ru
     while !runtime.calls_ended(PAUSE).await {}
     let lost = if runtime.reports_in(TRYING).await { "" } else { LOST };
     let go_on = format!("go on with it: counterfoil runs resume {run}");
-    let left = left.map_err(|error| error.context(format!("the run {run} stopped here{lost}; when the ledger is back, {go_on}")))?;
+    let left = left.map_err(|error| match is_away(&error) {
+        true => refused(error).context(format!("the run {run} stopped here{lost}; when the ledger is back, {go_on}")),
+        false => refused(error),
+    })?;
     if left == Left::Told && !let_go(runtime, tenant, run).await? && !global.json {
         let word = if lost.is_empty() { "; nothing is lost" } else { lost };
         output::note(format_args!("stopped here{word}; {go_on}"));
@@ -90,7 +93,7 @@ async fn let_go(runtime: &Runtime, tenant: &Tenant, run: &RunId) -> anyhow::Resu
 }
 
 /// Where the ledger is out of reach, again.
-async fn patiently(global: &Global, runtime: &Runtime, tenant: &Tenant, run: &RunId, until: Until) -> anyhow::Result<()> {
+async fn patiently(global: &Global, runtime: &Runtime, tenant: &Tenant, run: &RunId, until: Until) -> Result<(), RunError> {
     // Since when, and nothing was at work.
     let mut away = None::<Instant>;
     loop {
@@ -101,7 +104,7 @@ async fn patiently(global: &Global, runtime: &Runtime, tenant: &Tenant, run: &Ru
         };
         let Err(error) = driven else { return Ok(()) };
         if !is_away(&error) {
-            return Err(refused(error));
+            return Err(error);
         }
         let since = match away.filter(|_| began.elapsed() < APART) {
             Some(since) => since,
@@ -117,7 +120,7 @@ async fn patiently(global: &Global, runtime: &Runtime, tenant: &Tenant, run: &Ru
             continue;
         }
         if since.elapsed() >= TRYING {
-            return Err(refused(error));
+            return Err(error);
         }
         away = Some(since);
         tokio::time::sleep(PAUSE).await;
